@@ -69,16 +69,24 @@ struct HalfOpen {
     connections: u64,
 }
 
-/// SYNs by how often they had come before: never, once, twice, and more often than that.
-type Waiting = [f64; 4];
+/// SYNs by how often they had come before: never, once, twice, and so on; the last of it is that often or more.
+type Waiting = [f64; TRIES];
+
+/// With [`LINEAR`] tries a second apart the eighth wait is the longest of [`BACKOFFS`].
+const TRIES: usize = LINEAR + BACKOFFS.len();
+
+/// So many of a client's waits for its SYN are a second each before they double (Linux 6.5 and later: `tcp_syn_linear_timeouts`, and the first one).
+const LINEAR: usize = 4;
 
 /// So many windows after it was dropped a SYN comes again, by how often it had come before, where its time doubles (1, 3, 7 and 15 s after the
-/// first one; Linux before 6.5, Windows, macOS). Later Linux sends the first four a second apart (`tcp_syn_linear_timeouts`).
+/// first one; Linux before 6.5, Windows, macOS), or began to double after [`LINEAR`].
 pub(crate) const BACKOFFS: [u64; 4] =
     [RETRY_WINDOWS, 2 * RETRY_WINDOWS, 4 * RETRY_WINDOWS, 8 * RETRY_WINDOWS];
 
-/// Timers are up to 64 ms late: it comes then, or up to so many windows later.
+/// A timer of a second is up to 64 ms late: it comes then, or up to so many windows later.
 pub(crate) const LATE_WINDOWS: u64 = 2;
+/// One of any length by up to this part of it (`calc_wheel_index`: each level of the wheel is eight times as coarse as the one before).
+const LATE_PART: u64 = 8;
 
 impl DropCount {
     /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. Of a SYN nobody sees
@@ -121,13 +129,17 @@ impl DropCount {
         self.acks += acks * (1.0 - again);
         self.acks_again += acks * again;
         let part = syns / attempts;
-        let waits = [syns * (1.0 - again), come[0] * part, come[1] * part, (come[2] + come[3]) * part];
+        let mut waits = Waiting::default();
+        waits[0] = syns * (1.0 - again);
+        for (often, came) in come.iter().enumerate() {
+            waits[(often + 1).min(TRIES - 1)] += came * part;
+        }
         self.waiting.insert(window, waits);
     }
 
     /// Takes those of dropped SYNs that come again in a window, of so many attempts in all.
     fn come_again(&mut self, window: u64, attempts: f64) -> Waiting {
-        let longest = BACKOFFS[3].saturating_add(LATE_WINDOWS);
+        let longest = BACKOFFS[3].saturating_add(BACKOFFS[3] / LATE_PART);
         self.waiting.retain(|at, _| at.saturating_add(longest) >= window);
         let (mut come, mut rest) = (Waiting::default(), attempts);
         // Who was dropped together comes together, and beside them few come for the first time: whoever may have come has, the oldest first.
@@ -195,9 +207,9 @@ impl DropCount {
 
 /// Whether a SYN that was dropped in window `at`, and had come so often before, may come again in `window`.
 fn may_come(at: u64, often: usize, window: u64) -> bool {
-    let due =
-        |after: &u64| (*after..=after.saturating_add(LATE_WINDOWS)).contains(&window.saturating_sub(at));
-    due(&RETRY_WINDOWS) || BACKOFFS.get(often).is_some_and(due)
+    let due = |after: &u64| (*after..=after + after / LATE_PART).contains(&window.saturating_sub(at));
+    let linear = || often.checked_sub(LINEAR).and_then(|doubled| BACKOFFS.get(doubled)).is_some_and(due);
+    due(&RETRY_WINDOWS) || BACKOFFS.get(often).is_some_and(due) || linear()
 }
 
 /// What each listener dropped.
@@ -232,6 +244,10 @@ mod tests {
         let back_off = [(100, syns(50)), (120, syns(50)), (160, syns(50)), (241, syns(50)), (402, syns(50))];
         check(&back_off, (250, 50, 50));
         check(&[(100, syns(50)), (160, syns(50))], (100, 100, 100));
+        // Six times a second apart, then after 2 and 4 s, as a newer Linux sends them; who was dropped twice does not wait for 3 s.
+        let linear = [100, 120, 140, 160, 181, 201, 242, 323].map(|window| (window, syns(50)));
+        check(&linear, (400, 50, 50));
+        check(&[(100, syns(50)), (120, syns(50)), (180, syns(50))], (150, 100, 100));
         // A steady overflow that lets half of what comes in: of 40 a window, half of them retries, 10 are dropped retries.
         let windows: Vec<_> = (100..130).map(|w| (w, of(20, 0, 0, 0, 20))).collect();
         check(&windows, (600, 600 - 10 * 10, 600 - 10 * 10));
