@@ -23,7 +23,7 @@ use tailwater_model::window::{EntityId, Host, WindowIndex};
 /// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
 const CASES_MAX: usize = 64;
 /// Drops after this long without any are a new wave, windows (500 ms).
-const WAVE_WINDOWS: u64 = 10;
+pub(super) const WAVE_WINDOWS: u64 = 10;
 /// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
 const FRESH_WINDOWS: u64 = 24;
 /// What was felt of a root is told up to 5 s after that, and is asked for so long whose it was after a case is closed, windows (10 s).
@@ -225,7 +225,10 @@ impl Cases {
 
     /// A queue felt something, without drops.
     fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
-        let again = self.open.iter().any(|case| case.completes(view, &trigger.tier, now));
+        let comes_again = |case: &Case| {
+            case.completes(view, &trigger.tier, now) || case.is_backing_off(view, &trigger.tier, now)
+        };
+        let again = self.open.iter().any(comes_again);
         // What is felt after the last retry can have come is not of the drops before.
         let part =
             |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
@@ -282,7 +285,7 @@ impl Cases {
                 case.opened = now;
             }
         }
-        if case.last_drop().is_some_and(|last| now.saturating_sub(last) >= WAVE_WINDOWS) {
+        if case.begins_wave(now, dropped) {
             let before = case.before_wave();
             case.waves.begin(Wave { first: now, trigger: trigger.clone(), id, before });
         }

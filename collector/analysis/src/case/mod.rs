@@ -22,6 +22,7 @@ use crate::series::EDGE_WINDOWS;
 use crate::series::growth::RISE_MIN;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::TierKey;
+use cases::WAVE_WINDOWS;
 use ledger::Ledger;
 use settled::Settled;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ const BACKOFF_WINDOWS: u64 = 320;
 const FIRST_WAIT: u64 = RETRY_WINDOWS + LATE_WINDOWS;
 /// What comes beside those who are due varies: up to so many times as many are they.
 const BEYOND_DUE: f64 = 1.5;
+/// Those who come together are dropped without a pause of this length, windows (200 ms).
+const MOMENT_WINDOWS: u64 = 4;
 /// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
 const SUSTAINED_EVERY: u64 = 10;
 
@@ -146,6 +149,14 @@ impl Case {
         let again: f64 = dropped.iter().map(again).sum();
         let all = dropped.iter().map(|d| d.drops).fold(0, u64::saturating_add);
         again > 0.0 && 2.0 * again >= all as f64
+    }
+
+    /// Whether what is dropped now begins a wave: after a calm, or after a moment, if most of those before it had been dropped before and most of
+    /// these had not.
+    fn begins_wave(&self, now: u64, dropped: &[&Dropped]) -> bool {
+        let Some(last) = self.last_drop() else { return false };
+        let since = now.saturating_sub(last);
+        since >= WAVE_WINDOWS || since >= MOMENT_WINDOWS && self.again && !self.knows(now, dropped)
     }
 
     /// How it is now, before a wave of drops.
@@ -447,6 +458,21 @@ mod tests {
         assert!(case.knows(1021, &[&dropped(442, 442, 211)]));
         assert!(!case.knows(1015, &[&dropped(442, 442, 211)]), "too soon for them");
         assert!(!case.knows(1021, &[&dropped(900, 442, 0)]), "most are others");
+    }
+
+    /// Fails where a second cause that overflows the queue while clients of the first one come again is told as these.
+    #[test]
+    fn others_who_come_a_moment_after_those_who_come_again_begin_a_wave() {
+        let trigger = Trigger { tier: dropped(1, 0, 0).tier, level: Level::Drop, ratio: 1.0 };
+        let mut case = Case::open(&trigger, 1000, "id".to_owned());
+        assert!(!case.begins_wave(1000, &[&dropped(50, 0, 0)]), "its first");
+        case.take_drops(1000, &[&dropped(50, 0, 0)]);
+        assert!(!case.begins_wave(1004, &[&dropped(90, 0, 0)]), "it goes on");
+        assert!(case.begins_wave(1020, &[&dropped(40, 0, 0)]), "after a calm");
+        case.take_drops(1020, &[&dropped(40, 0, 0)]);
+        assert!(!case.begins_wave(1023, &[&dropped(90, 0, 0)]), "without a pause");
+        assert!(case.begins_wave(1025, &[&dropped(90, 0, 0)]), "others");
+        assert!(!case.begins_wave(1025, &[&dropped(90, 90, 60)]), "the same ones");
     }
 
     #[test]
