@@ -316,13 +316,19 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
             // A stored batch leaves soon after the episode that held it back.
             let over = episode.last.saturating_add(LEAD_WINDOWS) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {
-                episode.why = format!(
-                    "{}; when it was over the stored requests went on as a batch, {:.1} times the usual rate",
-                    episode.why, surge.ratio
-                );
+                let went_on = if surge.connections {
+                    "what waited there meanwhile went on in bits, and opened its connections at".to_owned()
+                } else {
+                    "when it was over the stored requests went on as a batch,".to_owned()
+                };
+                episode.why = format!("{}; {went_on} {:.1} times the usual rate", episode.why, surge.ratio);
                 found.push(Candidate::new(place.clone(), episode));
             }
         }
+    }
+    // Connections that were opened at once are none of whom they were opened for.
+    if surge.connections {
+        return found;
     }
     let client = surge.client.as_ref().and_then(|c| view.topology.tiers.get(c));
     let last = node

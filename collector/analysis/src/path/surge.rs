@@ -9,7 +9,7 @@ use crate::episode::Episode;
 use crate::episode::drop::{BACKOFFS, LATE_WINDOWS};
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, PAST_WINDOWS, usual};
-use crate::series::sample::TierSample;
+use crate::series::sample::{CallSample, TierSample};
 use crate::series::{EDGE_WINDOWS, Series, average, quantile};
 use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::Resource;
@@ -39,6 +39,8 @@ pub(crate) struct Surge {
     pub(crate) client: Option<TierKey>,
     /// The tier that got the surge calls for it from here: `at` had stored requests.
     pub(crate) stored: bool,
+    /// What was more than usual were connections, and not requests: see [`opened_at_once`].
+    pub(crate) connections: bool,
 }
 
 /// Follows more arrivals than usual upwards; `None` if there were not more. `own_load`: the tier used up its CPU, or its quota,
@@ -62,11 +64,19 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
             if asked { (0.0, burst.min(SURGE_TAKEN)) } else { (burst.min(SURGE_TAKEN), burst) };
         let Some(ratio) = times_usual(&arrivals, onset, at, taken) else { break };
         if ratio >= burst {
-            found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
+            found = Some(Surge {
+                at: key.clone(),
+                onset,
+                ratio,
+                client: None,
+                stored: false,
+                connections: false,
+            });
         }
         // Nor does a caller at its limit send as much as it was sent: whether that is many is asked there.
-        let sender =
-            sent_most(view, &key, onset, at, many).or_else(|| sent_most(view, &key, onset, at, taken));
+        let sent = |calls: &Series<CallSample>| calls.map(|s| s.started + s.connecting.max(0.0));
+        let sender = sent_most(view, &key, onset, at, many, sent)
+            .or_else(|| sent_most(view, &key, onset, at, taken, sent));
         let Some(Sender { ratio, caller, sent }) = sender else { break };
         let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
@@ -81,14 +91,41 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
             had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) || kept_waiting(&up, since);
         if ratio >= many && stored && !view.was_sent_many(&caller, &up, at) {
             let onset = up.onset.min(onset);
-            found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
+            found = Some(Surge { at: caller, onset, ratio, client: None, stored: true, connections: false });
             break;
         }
         onset = up.onset.min(onset);
         arrivals = up.tier.map(TierSample::came);
         key = caller;
     }
-    found.filter(|surge| surge.stored || view.offered_more(&surge.at, surge.onset, at))
+    found
+        .filter(|surge| surge.stored || view.offered_more(&surge.at, surge.onset, at))
+        .or_else(|| opened_at_once(view, here, node, at))
+}
+
+/// Connections that a caller opened all at once, though it sent hardly more requests than usual: while it was short of something itself it took what
+/// waited for it in bits, each of them larger than what its pool had left. The accept queue below counts connections alone. `None` where the caller
+/// was sent many more requests than usual itself, or where nothing waited in it before; and where the queue had grown before they came.
+fn opened_at_once(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+    let burst = view.thresholds.burst_ratio;
+    if node.tier.get(at).is_none_or(|s| s.drops == 0) || node.onset.saturating_add(EDGE_WINDOWS) < at {
+        return None;
+    }
+    times_usual(&node.tier.map(TierSample::connections_came), at, at, burst)?;
+    let opened = |calls: &Series<CallSample>| calls.map(|s| s.connects);
+    let Sender { ratio, caller, .. } = sent_most(view, here, at, at, burst, opened)?;
+    let tier = view.topology.tiers.get(&caller).filter(|tier| !tier.listeners.is_empty())?;
+    let up = view.node(&caller, tier, at, at.saturating_sub(LONGEST_WINDOWS), at);
+    let waited = up.growth.is_some() && up.onset < at;
+    let stored = waited && !view.was_sent_many(&caller, &up, at);
+    stored.then_some(Surge {
+        at: caller,
+        onset: up.onset,
+        ratio,
+        client: None,
+        stored: true,
+        connections: true,
+    })
 }
 
 /// Whether the neighbour that took the CPU is itself a tier on the way of the requests that overflowed a queue of `path`, or below a tier to which
@@ -220,12 +257,19 @@ struct Sender {
     sent: Series<f64>,
 }
 
-/// The caller of `key` that sent most, of those that sent at least `least` times as much as usual.
-fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64, least: f64) -> Option<Sender> {
+/// The caller of `key` that sent most, of those that sent at least `least` times as much as usual; `sent`: what of its calls is asked.
+fn sent_most(
+    view: View<'_>,
+    key: &TierKey,
+    onset: u64,
+    at: u64,
+    least: f64,
+    sent: impl Fn(&Series<CallSample>) -> Series<f64>,
+) -> Option<Sender> {
     let sending = view.topology.up(key).filter_map(|link| {
         // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
         let from = onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
-        let sent = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
+        let sent = sent(&view.calls(link, at));
         let ratio = (from..=onset).find_map(|from| times_usual(&sent, from, at, least))?;
         let sum: f64 = sent.range(from, at).map(|(_, v)| *v).sum();
         Some((sum, Sender { ratio, caller: link.from.clone(), sent }))

@@ -27,6 +27,8 @@ pub(crate) struct TierSample {
     pub(crate) arrivals: f64,
     /// Connections that were accepted; 0 where that is not seen.
     pub(crate) accepts: f64,
+    /// Connections that entered the accept queue.
+    pub(crate) connected: f64,
     pub(crate) drops: u64,
     pub(crate) response_ns: f64,
     /// Its connections carry several exchanges at once. Requests, those who work at them and their times are not known then: `received` and
@@ -52,6 +54,11 @@ impl TierSample {
     pub(crate) fn came(&self) -> f64 {
         self.arrivals + self.drops as f64
     }
+
+    /// Connections that came, also those that it dropped.
+    pub(crate) fn connections_came(&self) -> f64 {
+        self.connected + self.drops as f64
+    }
 }
 
 /// Calls of one workload to one remote in one window.
@@ -61,7 +68,9 @@ pub(crate) struct CallSample {
     pub(crate) in_flight_max: u32,
     pub(crate) open_max: u32,
     pub(crate) started: f64,
-    /// Connection attempts minus established ones.
+    /// Connection attempts.
+    pub(crate) connects: f64,
+    /// The same minus established ones.
     pub(crate) connecting: f64,
     pub(crate) syn_retransmits: u64,
     /// Segments with data that were sent again.
@@ -79,6 +88,7 @@ pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
         sum.depth_max = sum.depth_max.saturating_add(l.depth_max);
         sum.limit = sum.limit.max(l.limit);
         sum.drops = sum.drops.saturating_add(l.drops);
+        sum.connected += l.arrivals as f64;
         open = open.saturating_add(l.open_max);
         if l.connections_only() {
             pieces = pieces.saturating_add(l.pieces_in);
@@ -135,6 +145,7 @@ pub(crate) fn call_sample(window: &HostWindow, edges: &[EntityId]) -> CallSample
     let mut sum = CallSample::default();
     for e in edges.iter().filter_map(|e| window.edges.get(e)) {
         sum.open_max = sum.open_max.saturating_add(e.open_max);
+        sum.connects += e.connects as f64;
         sum.connecting += e.connects as f64 - e.established as f64;
         sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
         sum.data_retransmits = sum.data_retransmits.saturating_add(e.data_retransmits);
