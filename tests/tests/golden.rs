@@ -155,8 +155,11 @@ fn golden_traces_say_the_same_in_another_order_of_arrival() -> Result<()> {
     Ok(())
 }
 
-/// Traces that end before their injection's last drops: what is told of them is less than the truth.
-const CUT: &[&str] = &["nx2-app-lock"];
+/// Of these less is told than the truth: the one ends before its injection's last drops, and in the time of the other twelve SYNs come again that the
+/// injection before it had dropped, and are told with that.
+const CUT: &[&str] = &["nx2-app-lock", "nx2-app-loop-3"];
+/// The socket's counter is looked at some ms after a segment was dropped: that of the very last one may show in a window without drops.
+const LAST_LOOK: u64 = 1;
 /// Recordings that came without the recorder of truth beside them: their times are known from themselves, what the kernel counted is not.
 /// They hold what is said, not how much. The last two are of a demo: a flush 300 ms after an overload of 19 s, and one whose database
 /// used nine tenths of its quota, so that its queue had begun to grow 200 ms before the disk was short.
@@ -188,7 +191,7 @@ fn golden_traces_tell_the_packets_that_the_kernel_dropped() -> Result<()> {
         }
         let socket: u64 = truth.places.iter().map(|place| place.dropped).sum();
         let cut = CUT.contains(&golden.cell.as_str());
-        ensure!(cut == (by_socket < socket), "{}: cut, or not", golden.cell);
+        ensure!(cut == (by_socket + LAST_LOOK < socket), "{}: cut, or not", golden.cell);
         if !cut && packets != truth.dropped() {
             wrong.push(format!(
                 "{}: {packets} packets told, {} dropped; by the sockets {by_socket}, {socket}",

@@ -55,6 +55,9 @@ struct Arguments {
     /// Cuts a golden trace of each cell out of the sessions in --folder into this folder, instead of a score.
     #[arg(long, value_name = "FOLDER")]
     golden: Option<PathBuf>,
+    /// With --golden: of these injections instead, as nx0-app-retries#3.
+    #[arg(long, requires = "golden")]
+    injection: Vec<String>,
     /// Scores the sessions that earlier runs left in these folders by what this version says of their recordings, and runs nothing.
     #[arg(long, value_delimiter = ',', value_name = "FOLDERS")]
     replay: Vec<PathBuf>,
@@ -143,7 +146,7 @@ fn matrix(arguments: &Arguments) -> Result<()> {
         bail!("no cell is left; there are {}", names.join(", "));
     }
     if let Some(folder) = &arguments.golden {
-        let missing = golden::record(&chosen, folder, &arguments.folder)?;
+        let missing = golden::record(&chosen, folder, &arguments.folder, &arguments.injection)?;
         if !missing.is_empty() {
             bail!("no golden trace of {}", missing.join(", "));
         }

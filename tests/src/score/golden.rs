@@ -20,6 +20,8 @@ const BEFORE_NS: u64 = 3_300_000_000;
 const BEFORE_FELT_NS: u64 = 9_000_000_000;
 /// Kept after its end: the first retries, and the time after which an incident is over.
 const AFTER_NS: u64 = 4_500_000_000;
+/// Retries of what an injection so long before another one dropped may come in that one's time.
+const AFTERMATH_NS: u64 = 12_000_000_000;
 /// Of zstd: the slowest that is worth it. Made once, read often.
 const LEVEL: i32 = 19;
 /// A trace unpacked is no larger.
@@ -215,41 +217,64 @@ pub(crate) fn cut_out(session: &Path, from: u64, to: u64) -> Result<(Vec<u8>, Ve
 }
 
 /// Cuts a golden trace for each cell out of the sessions that a run of the matrix left below `sessions`: of the injections that went as
-/// planned the first one whose replay fits the cell, else the first. Returns the cells without one, with the reason.
-pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String>> {
+/// planned the first one whose replay fits the cell, else the first; or `only` these injections, each under its own name. Returns the cells without
+/// one, with the reason.
+pub fn record(cells: &[&Cell], out: &Path, sessions: &Path, only: &[String]) -> Result<Vec<String>> {
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let mut missing = Vec::new();
     for cell in cells {
         let session = sessions.join(cell.stack.name());
-        let injections = session::kept(&session)?;
-        let golden = Golden::of(out, cell.name);
+        let all = session::kept(&session)?;
+        let of_cell = |i: &&Injection| i.cell == cell.name && plan(i) == Plan::AsPlanned;
+        let injections = || all.iter().filter(of_cell);
+        if !only.is_empty() {
+            for injection in injections().filter(|i| only.contains(&i.truth.id)) {
+                // What one that was just before left behind is a part of it.
+                let start = injection.truth.start_unix_ns;
+                let just_before = start.saturating_sub(AFTERMATH_NS)..start;
+                let before = all.iter().map(|i| i.truth.start_unix_ns).find(|at| just_before.contains(at));
+                let found = cut_around(cell, &session, injection, before.unwrap_or(start))?;
+                keep(out, &injection.truth.id.replace('#', "-"), found)?;
+            }
+            continue;
+        }
         let mut first: Option<Cut<'_>> = None;
-        for injection in injections.iter().filter(|i| i.cell == cell.name && plan(i) == Plan::AsPlanned) {
-            let truth = &injection.truth;
-            let before = if cell.expected.drops.is_some() { BEFORE_NS } else { BEFORE_FELT_NS };
-            let from = truth.start_unix_ns.saturating_sub(before);
-            let last = truth.places.iter().map(|place| place.last_drop_unix_ns).max().unwrap_or(0);
-            let end = if cell.expected.sustained { truth.end_unix_ns.max(last) } else { truth.end_unix_ns };
-            let to = truth.to_unix_ns.min(end + AFTER_NS);
-            let (trace, incidents) = cut_out(&session, from, to)?;
-            let wrong = misfits(injection, &incidents);
-            let fits = wrong.is_empty();
+        for injection in injections() {
+            let found = cut_around(cell, &session, injection, injection.truth.start_unix_ns)?;
+            let fits = found.3.is_empty();
             if fits || first.is_none() {
-                first = Some((trace, injection, incidents, wrong));
+                first = Some(found);
             }
             if fits {
                 break;
             }
         }
-        let Some((trace, injection, incidents, wrong)) = first else {
-            missing.push(format!("{}: no injection went as planned", cell.name));
-            continue;
-        };
-        golden.write(&trace, &injection.truth, &incidents)?;
-        let bytes = std::fs::metadata(&golden.trace)?.len();
-        println!("{}: {} kB {}", cell.name, bytes / 1000, wrong.join(", "));
+        match first {
+            Some(found) => keep(out, cell.name, found)?,
+            None => missing.push(format!("{}: no injection went as planned", cell.name)),
+        }
     }
     Ok(missing)
+}
+
+/// The seconds around an injection, and all since `begun`.
+fn cut_around<'a>(cell: &Cell, session: &Path, injection: &'a Injection, begun: u64) -> Result<Cut<'a>> {
+    let truth = &injection.truth;
+    let before = if cell.expected.drops.is_some() { BEFORE_NS } else { BEFORE_FELT_NS };
+    let from = truth.start_unix_ns.min(begun).saturating_sub(before);
+    let last = truth.places.iter().map(|place| place.last_drop_unix_ns).max().unwrap_or(0);
+    let end = if cell.expected.sustained { truth.end_unix_ns.max(last) } else { truth.end_unix_ns };
+    let (trace, incidents) = cut_out(session, from, truth.to_unix_ns.min(end + AFTER_NS))?;
+    let wrong = misfits(injection, &incidents);
+    Ok((trace, injection, incidents, wrong))
+}
+
+fn keep(out: &Path, name: &str, (trace, injection, incidents, wrong): Cut<'_>) -> Result<()> {
+    let golden = Golden::of(out, name);
+    golden.write(&trace, &injection.truth, &incidents)?;
+    let bytes = std::fs::metadata(&golden.trace)?.len();
+    println!("{name}: {} kB {}", bytes / 1000, wrong.join(", "));
+    Ok(())
 }
 
 #[cfg(test)]

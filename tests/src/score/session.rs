@@ -143,6 +143,8 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
                 injections.push(injection(cell, truth));
             }
             Err(error) => {
+                // What the one that was not made drops is none of the last one's.
+                prepared_from.push(begun_unix_ns);
                 broken = Some(format!("injection {} of {}: {}", number + 1, cell.name, sentence(&error)));
                 break;
             }
