@@ -43,7 +43,10 @@ pub(crate) struct Diagnosis {
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut view = view;
     let mut found = walk(view, start, at, true);
-    if found.candidates.first().is_some_and(|best| best.score < WEAK || was_caught_up(view, best, start, at))
+    if found
+        .candidates
+        .first()
+        .is_some_and(|best| best.score < WEAK || was_caught_up(view, &found, start, at))
     {
         let later = walk(view.of_late(), start, at, true);
         if later.candidates.first().is_some_and(|best| best.is_surely_from_outside(SURELY)) {
@@ -56,16 +59,23 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
 }
 
 /// Whether a cause below was over, and its tier had caught up, when the queue overflowed: nobody waited for it any more.
-fn was_caught_up(view: View<'_>, best: &Candidate, start: &TierKey, at: u64) -> bool {
+fn was_caught_up(view: View<'_>, found: &Diagnosis, start: &TierKey, at: u64) -> bool {
+    let Some(best) = found.candidates.first() else { return false };
+    // What a batch was stored behind is over before the batch comes.
+    let is_below = found.path.iter().skip(1).any(|step| step.place == best.place);
     let Place::Tier(key) = &best.place else { return false };
-    if key == start {
+    if !is_below || best.before_batch.is_some() {
         return false;
     }
     let slack = view.slack(&start.host, &key.host, at);
-    let Some(node) = view.around(key, at.saturating_add(slack)) else { return false };
-    let Some(grown) = node.growth else { return false };
     let (from, to) = (at.saturating_sub(CAUGHT_UP_WINDOWS + slack), at.saturating_add(slack));
-    best.episode.last < from && node.tier.range(from, to).all(|(_, s)| grown.is_gone(s.queued()))
+    if best.episode.last >= from {
+        return false;
+    }
+    let Some(node) = view.around(key, to) else { return false };
+    let Some(grown) = node.growth else { return false };
+    let is_known = node.tier.range(from, to).count() as u64 > to - from;
+    is_known && node.tier.range(from, to).all(|(_, s)| grown.is_gone(s.queued()))
 }
 
 /// The same without its evidence; `batches`: of a tier that had stored requests it is looked for what held them back, below it.

@@ -38,14 +38,9 @@ impl Growth {
         self.peak - self.usual
     }
 
-    /// Above this the queue is still there.
-    fn floor(&self) -> f64 {
-        self.usual + ONSET_RISE * self.rise()
-    }
-
     /// Whether nothing of it is left at this level.
     pub(crate) fn is_gone(&self, level: f64) -> bool {
-        level <= self.floor()
+        level <= floor(self.usual, self.peak)
     }
 }
 
@@ -60,7 +55,7 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64, dips: usize) -> O
     if !risen(peak, usual) {
         return None;
     }
-    let floor = usual + ONSET_RISE * (peak - usual);
+    let floor = floor(usual, peak);
     let mut onset = at;
     // A missing one says nothing.
     let mut below = 0;
@@ -76,6 +71,11 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64, dips: usize) -> O
         }
     }
     Some(Growth { onset, at, usual, peak })
+}
+
+/// Up to this a queue that rose to `peak` is gone.
+fn floor(usual: f64, peak: f64) -> f64 {
+    usual + ONSET_RISE * (peak - usual)
 }
 
 /// Whether a level is so much above the usual one that it has grown.
