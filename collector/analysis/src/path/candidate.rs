@@ -374,8 +374,13 @@ pub(crate) fn held_back_by(
     });
     for candidate in &mut found {
         candidate.before_batch = Some(surge.at.clone());
+        let went_on = if surge.connections {
+            "and went on in bits, which opened their connections at"
+        } else {
+            "and went on as a batch when it was over,"
+        };
         candidate.episode.why = format!(
-            "{}; requests waited for it in a tier above, and went on as a batch when it was over, {:.1} times the usual rate",
+            "{}; requests waited for it in a tier above, {went_on} {:.1} times the usual rate",
             candidate.episode.why, surge.ratio
         );
         candidate.times(OTHER_BRANCH, "as it is in another branch than the queue that overflowed");

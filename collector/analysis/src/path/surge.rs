@@ -1,12 +1,13 @@
 //! More requests than usual: followed upwards along arrivals to who sent them first, or had stored them. Owns how many more that are, and
 //! what is no more than was held back or came again; ranks no cause.
 
+use super::below::below;
 use super::step::{PATH_MAX, Place, Step};
 use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View, stands};
 use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
 use crate::episode::Episode;
-use crate::episode::drop::{BACKOFFS, LATE_WINDOWS};
+use crate::episode::drop::{BACKOFFS, LATE_WINDOWS, late};
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, PAST_WINDOWS, usual};
 use crate::series::sample::{CallSample, TierSample};
@@ -116,8 +117,12 @@ fn opened_at_once(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Optio
     let Sender { ratio, caller, .. } = sent_most(view, here, at, at, burst, opened)?;
     let tier = view.topology.tiers.get(&caller).filter(|tier| !tier.listeners.is_empty())?;
     let up = view.node(&caller, tier, at, at.saturating_sub(LONGEST_WINDOWS), at);
-    let waited = up.growth.is_some() && up.onset < at;
-    let stored = waited && !view.was_sent_many(&caller, &up, at);
+    let waited = up.growth.is_some_and(|grown| grown.peak >= QUEUE_MIN) && up.onset < at;
+    // What waits in the caller for this very tier is an effect of it.
+    let is_here = |step: Step| step.place == Place::Tier(here.clone());
+    let stored = waited
+        && !view.was_sent_many(&caller, &up, at)
+        && !below(view, &caller, &up, at, &[]).is_some_and(is_here);
     stored.then_some(Surge {
         at: caller,
         onset: up.onset,
@@ -200,8 +205,13 @@ impl View<'_> {
             values: (first..=last.min(self.history.next.saturating_sub(1)))
                 .map(|i| {
                     let s = tier.get(i)?;
+                    // Those who wait for a second come within two windows; of longer waits the most who may.
                     let due = |after: u64| {
-                        f64::midpoint(dropped(i.saturating_sub(after)), dropped(i.saturating_sub(after + 1)))
+                        let ago = |late: u64| dropped(i.saturating_sub(after + late));
+                        match late(after) {
+                            ..=LATE_WINDOWS => f64::midpoint(ago(0), ago(1)),
+                            most => (0..=most).map(ago).fold(0.0, f64::max),
+                        }
                     };
                     let again = BACKOFFS.map(|after| came_again(due, after));
                     let again = again.into_iter().fold(0.0, f64::max);
@@ -243,7 +253,7 @@ fn came_again(due: impl Fn(u64) -> f64, after: u64) -> f64 {
     while wait >= RETRY_WINDOWS {
         ago += wait;
         // Each timer is late by itself.
-        least = least.min((ago..=ago + LATE_WINDOWS).map(&due).fold(0.0, f64::max));
+        least = least.min((ago..=ago + late(ago)).map(&due).fold(0.0, f64::max));
         wait /= 2;
     }
     least
