@@ -188,12 +188,15 @@ impl Span<'_> {
         average(self.series.range(from, to).map(|(_, s)| f(s)))
     }
 
-    /// CPUs that it got in the windows in which its tasks waited, where there are any: in another one it did not want for more.
-    fn got_while_short(&self) -> f64 {
+    /// CPUs that it got, but for windows in which nobody waited and less than `usual` was used: there it did not want for more. Where waits are
+    /// polled they are told when they end, and a window without one says nothing.
+    fn got_while_short(&self, usual: f64) -> f64 {
         let (from, to) = self.judged();
-        let got = |waited: f64| self.series.range(from, to).filter(move |(_, s)| s.wait >= waited);
-        let least = if got(self.least).next().is_some() { self.least } else { 0.0 };
-        average(got(least).map(|(_, s)| s.busy))
+        let polled = self.history.polls_run_queue(self.host);
+        let wanted = |s: &UseSample| polled || s.wait >= self.least || s.busy >= usual;
+        let all = || self.series.range(from, to).map(|(_, s)| s);
+        let is_short = all().any(wanted);
+        average(all().filter(|s| !is_short || wanted(s)).map(|s| s.busy))
     }
 
     /// Whether all of the host got less: nobody's own quota is the reason.
@@ -242,10 +245,11 @@ impl Span<'_> {
         let of = if by_own_quota { may_use(capacity, quota) } else { capacity };
         let is_throttled = throttled >= least_taken(of, t);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
-        let less = is_throttled && self.got_while_short() < LESS_THAN_USUAL * own_usual;
+        let got = self.got_while_short(own_usual);
+        let less = is_throttled && got < LESS_THAN_USUAL * own_usual;
         if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
-                format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
+                format!("throttled {throttled:.2} CPUs, and used {got:.2} where {own_usual:.2} was usual");
             return verdict(Resource::CpuThrottled, quality::THROTTLED, false, clause);
         }
         let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= SPAN_FULL * t.cpu_full_ratio;
@@ -611,6 +615,28 @@ mod tests {
         };
         assert_eq!(told(18), [(Resource::Cpu, true)]);
         assert_eq!(told(3), [(Resource::Cpu, true)]);
+    }
+
+    /// A period of a quota is two windows: few threads run in the one, and wait in the next.
+    #[test]
+    fn a_quota_that_is_full_in_every_other_window_is_no_smaller_one() {
+        let history = history(60, |i, window| {
+            let (busy, wait, throttled) = match i {
+                0..40 => (15, 5, 0),
+                40..50 if i % 2 == 0 => (50, 5, 10),
+                40..50 => (10, 600, 40),
+                _ => (9, 0, 0),
+            };
+            let (capacity_ns, busy_ns) = (30 * MS, busy * MS);
+            let throttled_ns = Some(throttled * MS);
+            window.cpu = Some(HostCpu { capacity_ns, busy_ns, throttled_ns, ..HostCpu::default() });
+            let victim = WorkloadWindow { busy_ns, wait_ns: wait * MS, ..WorkloadWindow::default() };
+            window.workloads = [(1, victim)].into();
+        });
+        let series = use_series(&history, "h", 1, 0, 59);
+        let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
+        let told: Vec<_> = found.iter().map(|e| (e.resource, e.by_load)).collect();
+        assert_eq!(told, [(Resource::Cpu, true)], "{found:#?}");
     }
 
     #[test]
