@@ -225,10 +225,9 @@ impl Cases {
 
     /// A queue felt something, without drops.
     fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
-        let comes_again = |case: &Case| {
-            case.completes(view, &trigger.tier, now) || case.is_backing_off(view, &trigger.tier, now)
-        };
-        let again = self.open.iter().any(comes_again);
+        let comes_again =
+            |case: &Case| case.completes(view, &trigger.tier, now) || case.awaits_at(&trigger.tier, now);
+        let again = self.open.iter().any(comes_again).then_some(now);
         // What is felt after the last retry can have come is not of the drops before.
         let part =
             |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
@@ -237,7 +236,7 @@ impl Cases {
             case.tiers.insert(trigger.tier.clone());
             if case.drops.is_empty() {
                 case.last_active = now;
-                case.fills_again |= again;
+                case.filled_again = again.or(case.filled_again);
                 case.near |= trigger.level == Level::Near;
                 if trigger.ratio > case.ratio && case.told.is_none() {
                     (case.ratio, case.start, case.at) = (trigger.ratio, trigger.tier.clone(), now);
@@ -249,7 +248,7 @@ impl Cases {
             }
         } else if self.open.len() < CASES_MAX {
             let id = identify(view, &trigger.tier, None, now);
-            self.open.push(Case { fills_again: again, ..Case::open(trigger, now, id) });
+            self.open.push(Case { filled_again: again, ..Case::open(trigger, now, id) });
         } else {
             self.refuse(&trigger.tier.host, false);
         }
@@ -302,7 +301,9 @@ impl Cases {
         for case in &mut self.open {
             case.waves.forget(now);
             let own = |wave: &Wave| wave.first < now && turned_out_own(case, wave, view);
-            let Some(index) = case.waves.iter().position(own).filter(|_| room > 0) else { continue };
+            // Each of them is a walk, in each frame.
+            let index = if room > 0 { case.waves.iter().position(own) } else { None };
+            let Some(index) = index else { continue };
             apart.extend(case.split_off(index));
             room = room.saturating_sub(1);
         }

@@ -12,7 +12,7 @@ mod wave;
 
 use crate::baseline::Level;
 use crate::config::{Config, RETRY_WINDOWS};
-use crate::episode::drop::{DropCount, DropCounts, Dropped, LATE_WINDOWS};
+use crate::episode::drop::{DropCount, DropCounts, Dropped, LATE_WINDOWS, late};
 use crate::path::also::also;
 use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
@@ -34,7 +34,7 @@ use watch::RootWatch;
 use wave::{Before, Waves, beyond};
 
 /// How long retries may keep away after an overload that they kept alive, or whose clients were dropped again and again, windows (16 s). Such a
-/// client comes next after at most as long as it has tried and its first wait more ([`FIRST_WAIT`]; `tcp_retransmit_timer` doubles), and what is
+/// client comes next after at most as long as it has tried and its first wait more ([`FIRST_WAIT`]; `tcp_retransmit_timer` doubles), an eighth late, and what is
 /// left of them after this is little.
 const BACKOFF_WINDOWS: u64 = 320;
 /// The first wait of a dropped SYN, and how late its timer may be, windows.
@@ -82,8 +82,18 @@ pub(crate) struct Case {
     waves: Waves,
     /// Those who were dropped last had been dropped before.
     again: bool,
-    /// Without drops: those whom another case dropped filled its queue, and found room.
-    fills_again: bool,
+    /// Without drops: the last window in which those whom another case dropped may have filled its queue, and found room.
+    filled_again: Option<u64>,
+    /// The newest frame in which it dropped, and how it was before that.
+    frame: Frame,
+}
+
+/// How a case was before the frame that is taken.
+#[derive(Debug, Clone, Copy, Default)]
+struct Frame {
+    at: u64,
+    last_drop: Option<u64>,
+    again: bool,
 }
 
 /// Dropped packets of a tier in one frame, by what they were.
@@ -117,14 +127,18 @@ impl Case {
             sustained: None,
             waves: Waves::default(),
             again: false,
-            fills_again: false,
+            filled_again: None,
+            frame: Frame::default(),
         }
     }
 
     /// Counts what a tier dropped in a frame.
     fn take_drops(&mut self, now: u64, dropped: &[&Dropped]) -> Lost {
         let mut lost = Lost::default();
-        self.again = self.knows(now, dropped);
+        self.enter(now);
+        // Of several tiers that drop in one frame each has to know them.
+        let goes_on = self.drops.values().any(|count| count.last == now);
+        self.again = self.knows(now, dropped) && (self.again || !goes_on);
         for d in dropped {
             self.tiers.insert(d.tier.clone());
             let count: &mut DropCount = self.drops.entry((d.tier.clone(), d.listener)).or_default();
@@ -151,12 +165,21 @@ impl Case {
         again > 0.0 && 2.0 * again >= all as f64
     }
 
+    /// Before anything of a frame is taken, whichever of its tiers comes first.
+    fn enter(&mut self, now: u64) {
+        if self.frame.at != now {
+            self.frame = Frame { at: now, last_drop: self.last_drop(), again: self.again };
+        }
+    }
+
     /// Whether what is dropped now begins a wave: after a calm, or after a moment, if most of those before it had been dropped before and most of
     /// these had not.
-    fn begins_wave(&self, now: u64, dropped: &[&Dropped]) -> bool {
-        let Some(last) = self.last_drop() else { return false };
+    fn begins_wave(&mut self, now: u64, dropped: &[&Dropped]) -> bool {
+        self.enter(now);
+        let Some(last) = self.frame.last_drop else { return false };
         let since = now.saturating_sub(last);
-        since >= WAVE_WINDOWS || since >= MOMENT_WINDOWS && self.again && !self.knows(now, dropped)
+        let others = || self.frame.again && self.waves.have_room() && !self.knows(now, dropped);
+        !self.waves.began(now) && (since >= WAVE_WINDOWS || since >= MOMENT_WINDOWS && others())
     }
 
     /// How it is now, before a wave of drops.
@@ -264,10 +287,10 @@ impl Case {
 
     /// Counts the attempts at the tiers that drop; `lost` is what they dropped in this frame.
     fn count_attempts(&mut self, view: View<'_>, now: u64, lost: &BTreeMap<TierKey, Lost>) {
-        let droppers: BTreeSet<&TierKey> = self.drops.keys().map(|(key, _)| key).collect();
+        let droppers: BTreeSet<TierKey> = self.drops.keys().map(|(key, _)| key.clone()).collect();
         for key in droppers {
-            let Some(tier) = view.topology.tiers.get(key) else { continue };
-            let lost = lost.get(key).copied().unwrap_or_default();
+            let Some(tier) = view.topology.tiers.get(&key) else { continue };
+            let lost = lost.get(&key).copied().unwrap_or_default();
             let attempts = view.history.window(&key.host, now).map(|window| {
                 let s = tier_sample(window, tier);
                 Attempts {
@@ -278,7 +301,7 @@ impl Case {
                     answered: s.answered,
                 }
             });
-            self.attempts.entry(key.clone()).or_default().take(now, attempts);
+            self.attempts.entry(key).or_default().take(now, attempts);
         }
     }
 
@@ -320,11 +343,18 @@ impl Case {
         }
     }
 
-    /// Whether clients whose retries kept it alive may come to this tier again.
+    /// Whether clients whose retries kept it alive may come to this tier again, or to one beside it.
     fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
         self.sustained.is_some()
             && now <= self.last_active.saturating_add(self.backoff_windows())
             && self.is_of(view, tier)
+    }
+
+    /// Whether such clients may come to this very tier, which dropped them.
+    fn awaits_at(&self, tier: &TierKey, now: u64) -> bool {
+        self.sustained.is_some()
+            && self.last_drop_of(tier).is_some()
+            && now <= self.last_active.saturating_add(self.backoff_windows())
     }
 
     /// Whether those whom it dropped last fill this tier's queue and find room: connections that are due to be completed come beyond what usually
@@ -385,7 +415,9 @@ impl Case {
 
     /// For so long it is open: what is dropped after [`Case::quiet_windows`] belongs to it if it was dropped there before.
     fn open_windows(&self, config: &Config) -> u64 {
-        let tried = if self.again { self.tried_windows().saturating_add(FIRST_WAIT) } else { 0 };
+        let tried = self.tried_windows();
+        let next = tried.saturating_add(late(tried)).saturating_add(FIRST_WAIT);
+        let tried = if self.again { next } else { 0 };
         self.quiet_windows(config).max(tried.min(BACKOFF_WINDOWS))
     }
 
@@ -410,10 +442,11 @@ impl Case {
         self.root().filter(|_| !self.drops.is_empty()).filter(known)
     }
 
-    /// Whether it is no more than the load of those whom another case dropped, and who found room this time.
+    /// Whether it is no more than the load of those whom another case dropped, and who found room this time. What goes on after them is not.
     pub(crate) fn is_of_the_dropped(&self) -> bool {
         let by_load = |root: &Candidate| root.episode.resource == Resource::Burst || root.episode.by_load;
-        self.drops.is_empty() && self.fills_again && self.root().is_some_and(by_load)
+        let is_over = |last: u64| self.last_active <= last.saturating_add(FIRST_WAIT);
+        self.drops.is_empty() && self.filled_again.is_some_and(is_over) && self.root().is_some_and(by_load)
     }
 
     /// Whether its root is this one.
@@ -441,7 +474,7 @@ mod tests {
             case.last_active = 1090;
             (1090..2000).find(|now| case.is_over(&config, *now)).unwrap() - 1090
         };
-        let tried = 90 + FIRST_WAIT + 1;
+        let tried = 90 + late(90) + FIRST_WAIT + 1;
         assert_eq!(over_after(dropped(40, 40, 40)), tried);
         assert_eq!(over_after(dropped(40, 20, 20)), tried);
         assert_eq!(over_after(dropped(40, 20, 19)), quiet + 1, "most came for the first time");

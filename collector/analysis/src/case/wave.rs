@@ -39,8 +39,11 @@ pub(crate) struct Wave {
     pub(super) before: Before,
 }
 
-/// The waves of one case that are still looked at, oldest first. A wave begins after half a second without drops and is looked at for
-/// 3 s, so they are few, and so are the windows of drops since the first of them.
+/// As many begin after half a second without drops, while one of them is looked at; more than that come from others who are dropped a moment after.
+const WAVES_MOST: usize = 6;
+
+/// The waves of one case that are still looked at, oldest first. A wave begins after half a second without drops, or after a moment while there are
+/// less than [`WAVES_MOST`], and is looked at for 3 s, so they are few, and so are the windows of drops since the first of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waves {
     waves: VecDeque<Wave>,
@@ -60,6 +63,16 @@ pub(crate) struct Apart {
 impl Waves {
     pub(super) fn begin(&mut self, wave: Wave) {
         self.waves.push_back(wave);
+    }
+
+    /// Whether one may begin after a moment.
+    pub(super) fn have_room(&self) -> bool {
+        self.waves.len() < WAVES_MOST
+    }
+
+    /// Whether one began in window `now`.
+    pub(super) fn began(&self, now: u64) -> bool {
+        self.waves.back().is_some_and(|wave| wave.first == now)
     }
 
     /// Keeps what was dropped in window `now`, while a wave is looked at.

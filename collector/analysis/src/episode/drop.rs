@@ -72,10 +72,11 @@ struct HalfOpen {
 /// SYNs by how often they had come before: never, once, twice, and so on; the last of it is that often or more.
 type Waiting = [f64; TRIES];
 
-/// With [`LINEAR`] tries a second apart the eighth wait is the longest of [`BACKOFFS`].
+/// With [`LINEAR`] waits of a second before those of [`BACKOFFS`] the eighth one is the longest of them.
 const TRIES: usize = LINEAR + BACKOFFS.len();
 
-/// So many of a client's waits for its SYN are a second each before they double (Linux 6.5 and later: `tcp_syn_linear_timeouts`, and the first one).
+/// So many waits of a second a client has more than in [`BACKOFFS`] before they double, five of them in all (Linux 6.5 and later:
+/// `tcp_syn_linear_timeouts`).
 const LINEAR: usize = 4;
 
 /// So many windows after it was dropped a SYN comes again, by how often it had come before, where its time doubles (1, 3, 7 and 15 s after the
@@ -87,6 +88,11 @@ pub(crate) const BACKOFFS: [u64; 4] =
 pub(crate) const LATE_WINDOWS: u64 = 2;
 /// One of any length by up to this part of it (`calc_wheel_index`: each level of the wheel is eight times as coarse as the one before).
 const LATE_PART: u64 = 8;
+
+/// So many windows late a timer of so many may be.
+pub(crate) fn late(after: u64) -> u64 {
+    after / LATE_PART
+}
 
 impl DropCount {
     /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. Of a SYN nobody sees
@@ -139,7 +145,7 @@ impl DropCount {
 
     /// Takes those of dropped SYNs that come again in a window, of so many attempts in all.
     fn come_again(&mut self, window: u64, attempts: f64) -> Waiting {
-        let longest = BACKOFFS[3].saturating_add(BACKOFFS[3] / LATE_PART);
+        let longest = BACKOFFS[3].saturating_add(late(BACKOFFS[3]));
         self.waiting.retain(|at, _| at.saturating_add(longest) >= window);
         let (mut come, mut rest) = (Waiting::default(), attempts);
         // Who was dropped together comes together, and beside them few come for the first time: whoever may have come has, the oldest first.
@@ -156,13 +162,27 @@ impl DropCount {
         come
     }
 
-    /// How many SYNs may come again in a window.
+    /// How many SYNs may come again in a window. Those that were dropped together come together, at some time of the late part of their wait: of each
+    /// longer wait these are as many as were dropped in two windows next to each other.
     pub(crate) fn awaited(&self, window: u64) -> f64 {
-        let of = |(at, waits): (&u64, &Waiting)| -> f64 {
-            let may = |(often, _): &(usize, &f64)| may_come(*at, *often, window);
-            waits.iter().enumerate().filter(may).map(|(_, left)| *left).sum()
+        let left = |at: u64| -> f64 {
+            let waits = self.waiting.get(&at).copied().unwrap_or_default();
+            waits
+                .iter()
+                .enumerate()
+                .filter(|(often, _)| may_come(at, *often, window))
+                .map(|(_, left)| *left)
+                .sum()
         };
-        self.waiting.iter().map(of).sum()
+        let of = |after: &u64| {
+            let ago = (*after..=after + late(*after)).filter_map(|ago| window.checked_sub(ago));
+            let each: Vec<f64> = ago.map(left).collect();
+            if *after == RETRY_WINDOWS {
+                return each.iter().sum();
+            }
+            each.windows(2).map(|two| two.iter().sum()).fold(0.0, f64::max)
+        };
+        BACKOFFS.iter().map(of).sum()
     }
 
     /// How many connections whose last ACK was dropped may be completed in a window. Both sides wait twice as long each time, a client for its
@@ -207,7 +227,7 @@ impl DropCount {
 
 /// Whether a SYN that was dropped in window `at`, and had come so often before, may come again in `window`.
 fn may_come(at: u64, often: usize, window: u64) -> bool {
-    let due = |after: &u64| (*after..=after + after / LATE_PART).contains(&window.saturating_sub(at));
+    let due = |after: &u64| (*after..=after + late(*after)).contains(&window.saturating_sub(at));
     let linear = || often.checked_sub(LINEAR).and_then(|doubled| BACKOFFS.get(doubled)).is_some_and(due);
     due(&RETRY_WINDOWS) || BACKOFFS.get(often).is_some_and(due) || linear()
 }
