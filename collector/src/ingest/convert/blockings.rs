@@ -1,5 +1,6 @@
 //! From the wire's answers of databases about their locks to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, at_most, in_batch};
 use tailwater_model::window::{Blocker, Blocking, EntityId};
 use tailwater_proto::v1;
 
@@ -15,29 +16,14 @@ const AGO_MAX: u32 = 200;
 /// Why answers about locks are not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingsError {
-    /// It belongs to no window of its batch.
-    #[error("an answer about locks in window {offset} of {count}")]
-    Offset {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
+    /// In no window of its batch, or more than an agent tells.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// It was asked for too long ago.
     #[error("an answer about locks {ago} windows after it was asked for: at most {AGO_MAX}")]
     Ago {
         /// How many windows.
         ago: u32,
-    },
-    /// More than an agent tells.
-    #[error("{count} {what} in one place: at most {most}")]
-    Many {
-        /// What.
-        what: &'static str,
-        /// How many there are.
-        count: usize,
-        /// How many there may be.
-        most: usize,
     },
 }
 
@@ -47,23 +33,17 @@ pub(super) fn told(
     count: u32,
     mut known: impl FnMut(u32) -> Option<EntityId>,
 ) -> Result<Vec<(u32, Blocking)>, BlockingsError> {
-    let within = |what, count, most| match count {
-        count if count > most => Err(BlockingsError::Many { what, count, most }),
-        _ => Ok(()),
-    };
-    within("answers about locks", blockings.len(), BLOCKINGS_MAX)?;
+    at_most("answers about locks in one batch", blockings.len(), BLOCKINGS_MAX)?;
     let mut found = Vec::new();
     for of in blockings {
-        let (offset, ago) = (of.window_offset, of.windows_ago);
-        if offset >= count {
-            return Err(BlockingsError::Offset { offset, count });
-        }
+        let offset = in_batch("an answer about locks", of.window_offset, count)?;
+        let ago = of.windows_ago;
         if ago > AGO_MAX {
             return Err(BlockingsError::Ago { ago });
         }
-        within("holders of locks", of.blockers.len(), BLOCKERS_MAX)?;
+        at_most("holders of locks in one answer", of.blockers.len(), BLOCKERS_MAX)?;
         for by in &of.blockers {
-            within("bytes of a statement", by.statement.len(), STATEMENT_MAX)?;
+            at_most("bytes of a statement", by.statement.len(), STATEMENT_MAX)?;
         }
         let Some(listener) = known(of.listener) else { continue };
         let blockers = of.blockers.iter().map(|by| Blocker {
@@ -98,8 +78,8 @@ mod tests {
         let found = read(whole.clone()).unwrap();
         assert_eq!((found[0].0, found[0].1.listener, found[0].1.blockers[0].held_ms), (1, 9, Some(5)));
         assert_eq!(read(v1::Blocking { listener: 4, ..whole.clone() }), Ok(Vec::new()));
-        let outside = BlockingsError::Offset { offset: 2, count: 2 };
-        assert_eq!(read(v1::Blocking { window_offset: 2, ..whole.clone() }), Err(outside));
+        let outside = read(v1::Blocking { window_offset: 2, ..whole.clone() }).unwrap_err();
+        assert_eq!(outside.to_string(), "an answer about locks in window 2 of 2");
         let ago = AGO_MAX + 1;
         assert_eq!(
             read(v1::Blocking { windows_ago: ago, ..whole.clone() }),
@@ -112,9 +92,9 @@ mod tests {
                 ..whole.clone()
             },
         ] {
-            assert!(matches!(read(wrong), Err(BlockingsError::Many { .. })));
+            assert!(matches!(read(wrong), Err(BlockingsError::Place(PlaceError::Many { .. }))));
         }
         let many = told(&vec![whole; BLOCKINGS_MAX + 1], 2, |_| None);
-        assert!(matches!(many, Err(BlockingsError::Many { .. })), "{many:?}");
+        assert!(matches!(many, Err(BlockingsError::Place(PlaceError::Many { .. }))), "{many:?}");
     }
 }

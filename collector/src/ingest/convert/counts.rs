@@ -1,5 +1,6 @@
 //! From the wire's counts of the kernel to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, at_most, in_batch};
 use tailwater_model::window::{KernelCount, KernelCounter};
 use tailwater_proto::v1;
 
@@ -11,14 +12,9 @@ const WINDOWS_MAX: u32 = 200;
 /// Why counts of the kernel are not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CountsError {
-    /// It belongs to no window of its batch.
-    #[error("a count of the kernel in window {offset} of {count}")]
-    Offset {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
+    /// In no window of its batch, or more than an agent tells.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// It is of no window, or of more than an agent tells together.
     #[error(
         "a count of the kernel of {windows} windows that were over {ago} before: at most {WINDOWS_MAX} each, and one at least"
@@ -29,25 +25,15 @@ pub enum CountsError {
         /// How many came after them.
         ago: u32,
     },
-    /// More than an agent tells.
-    #[error("{count} counts of the kernel in one batch: at most {COUNTS_MAX}")]
-    Many {
-        /// How many there are.
-        count: usize,
-    },
 }
 
 /// Each with its window in the batch. What a later version counts is left out.
 pub(super) fn told(counts: &[v1::KernelCount], count: u32) -> Result<Vec<(u32, KernelCount)>, CountsError> {
-    if counts.len() > COUNTS_MAX {
-        return Err(CountsError::Many { count: counts.len() });
-    }
+    at_most("counts of the kernel in one batch", counts.len(), COUNTS_MAX)?;
     let mut found = Vec::new();
     for of in counts {
-        let (offset, windows, ago) = (of.window_offset, of.windows, of.windows_ago);
-        if offset >= count {
-            return Err(CountsError::Offset { offset, count });
-        }
+        let offset = in_batch("a count of the kernel", of.window_offset, count)?;
+        let (windows, ago) = (of.windows, of.windows_ago);
         if !(1..=WINDOWS_MAX).contains(&windows) || ago > WINDOWS_MAX {
             return Err(CountsError::Span { windows, ago });
         }
@@ -68,6 +54,7 @@ fn counter(counter: v1::KernelCounter) -> Option<KernelCounter> {
         v1::KernelCounter::TcpMemoryShort => Some(KernelCounter::TcpMemoryShort),
         v1::KernelCounter::DeviceDropped => Some(KernelCounter::DeviceDropped),
         v1::KernelCounter::CompactionStalled => Some(KernelCounter::CompactionStalled),
+        v1::KernelCounter::QdiscDropped => Some(KernelCounter::QdiscDropped),
     }
 }
 
@@ -84,10 +71,8 @@ mod tests {
             KernelCount { counter: KernelCounter::ZeroWindow, count: 7, windows: 20, windows_ago: 2 };
         assert_eq!(told(&[of(0), zero, of(99)], 2), Ok(vec![(1, expected)]));
         let refused = |wrong: v1::KernelCount| told(&[wrong], 2).unwrap_err();
-        assert_eq!(
-            refused(v1::KernelCount { window_offset: 2, ..zero }),
-            CountsError::Offset { offset: 2, count: 2 }
-        );
+        let outside = refused(v1::KernelCount { window_offset: 2, ..zero });
+        assert_eq!(outside.to_string(), "a count of the kernel in window 2 of 2");
         assert_eq!(refused(v1::KernelCount { windows: 0, ..zero }), CountsError::Span { windows: 0, ago: 2 });
         for wrong in [
             v1::KernelCount { windows: WINDOWS_MAX + 1, ..zero },
@@ -96,6 +81,6 @@ mod tests {
             assert!(matches!(refused(wrong), CountsError::Span { .. }), "{wrong:?}");
         }
         let many = told(&[zero; COUNTS_MAX + 1], 2).unwrap_err();
-        assert_eq!(many, CountsError::Many { count: COUNTS_MAX + 1 });
+        assert_eq!(many.to_string(), "41 counts of the kernel in one batch: at most 40");
     }
 }

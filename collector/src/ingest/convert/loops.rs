@@ -1,5 +1,6 @@
 //! From the wire's blocked event loops to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, at_most, in_batch};
 use tailwater_model::window::{BlockedLoop, EntityId};
 use tailwater_proto::v1;
 
@@ -13,20 +14,9 @@ const SILENT_MAX_NS: u64 = 366 * 86_400_000_000_000;
 /// Why blocked event loops are not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoopsError {
-    /// It belongs to no window of its batch.
-    #[error("a blocked event loop in window {offset} of {count}")]
-    Offset {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
-    /// More than an agent watches.
-    #[error("{count} blocked event loops in one batch: at most {LOOPS_MAX}")]
-    Many {
-        /// How many there are.
-        count: usize,
-    },
+    /// In no window of its batch, or more than an agent tells.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// More time than there was, or a name that is none.
     #[error(
         "event loop {thread}: times that do not fit into one another, or a name of more than {NAME_MAX} bytes"
@@ -43,15 +33,11 @@ pub(super) fn blocked(
     count: u32,
     mut known: impl FnMut(u32) -> Option<EntityId>,
 ) -> Result<Vec<(u32, BlockedLoop)>, LoopsError> {
-    if loops.len() > LOOPS_MAX {
-        return Err(LoopsError::Many { count: loops.len() });
-    }
+    at_most("blocked event loops in one batch", loops.len(), LOOPS_MAX)?;
     let mut found = Vec::new();
     for l in loops {
-        let (offset, thread) = (l.window_offset, l.thread);
-        if offset >= count {
-            return Err(LoopsError::Offset { offset, count });
-        }
+        let offset = in_batch("a blocked event loop", l.window_offset, count)?;
+        let thread = l.thread;
         let spent = l.ran_ns.checked_add(l.waited_ns);
         let fits = l.span_ns > 0 && spent.is_some_and(|ns| ns <= l.span_ns) && l.span_ns <= SILENT_MAX_NS;
         let named = l.comm.len() <= NAME_MAX && l.slept_in.len() <= NAME_MAX;
@@ -102,7 +88,7 @@ mod tests {
         assert_eq!(read(v1::BlockedLoop { ran_ns: u64::MAX, ..whole.clone() }), absurd);
         assert_eq!(read(v1::BlockedLoop { span_ns: 0, ran_ns: 0, waited_ns: 0, ..whole.clone() }), absurd);
         assert_eq!(read(v1::BlockedLoop { comm: "x".repeat(65), ..whole.clone() }), absurd);
-        let outside = Err(LoopsError::Offset { offset: 2, count: 2 });
-        assert_eq!(read(v1::BlockedLoop { window_offset: 2, ..whole }), outside);
+        let outside = read(v1::BlockedLoop { window_offset: 2, ..whole }).unwrap_err();
+        assert_eq!(outside.to_string(), "a blocked event loop in window 2 of 2");
     }
 }

@@ -1,29 +1,11 @@
 //! From the wire's ends of connections to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, at_most, in_batch};
 use tailwater_model::window::{ConnectionEnd, EntityId, Meeting};
 use tailwater_proto::v1;
 
 /// Ends of one batch: an agent tells 256 in a second, and the largest batch has a little more than three.
 const MEETINGS_MAX: usize = 256 * 5;
-
-/// Why ends of connections are not believed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MeetingsError {
-    /// It belongs to no window of its batch.
-    #[error("an end of a connection in window {offset} of {count}")]
-    Offset {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
-    /// More than an agent tells.
-    #[error("{count} ends of connections in one batch: at most {MEETINGS_MAX}")]
-    Many {
-        /// How many there are.
-        count: usize,
-    },
-}
 
 /// Each with its window in the batch. `listener` and `edge` give the ids of here; an end that has none, or is of a kind that a later version tells, is left
 /// out.
@@ -32,16 +14,12 @@ pub(super) fn met(
     count: u32,
     mut listener: impl FnMut(u32) -> Option<EntityId>,
     mut edge: impl FnMut(u32) -> Option<EntityId>,
-) -> Result<Vec<(u32, Meeting)>, MeetingsError> {
-    if meetings.len() > MEETINGS_MAX {
-        return Err(MeetingsError::Many { count: meetings.len() });
-    }
+) -> Result<Vec<(u32, Meeting)>, PlaceError> {
+    at_most("ends of connections in one batch", meetings.len(), MEETINGS_MAX)?;
     let mut found = Vec::new();
     for meeting in meetings {
-        let (offset, pair) = (meeting.window_offset, meeting.pair);
-        if offset >= count {
-            return Err(MeetingsError::Offset { offset, count });
-        }
+        let offset = in_batch("an end of a connection", meeting.window_offset, count)?;
+        let pair = meeting.pair;
         // An agent tells 0 of what is beyond its tables.
         let is_known = |id: &EntityId| *id != 0;
         let end = match meeting.end {
@@ -74,8 +52,8 @@ mod tests {
         let expected = [ConnectionEnd::Accepted(103), ConnectionEnd::Connected(203)].map(told).to_vec();
         assert_eq!(read(&all), Ok(expected));
         let late = v1::Meeting { window_offset: 2, ..of(None) };
-        assert_eq!(read(&[late]), Err(MeetingsError::Offset { offset: 2, count: 2 }));
+        assert!(matches!(read(&[late]), Err(PlaceError::Offset { offset: 2, count: 2, .. })));
         let many = vec![of(None); MEETINGS_MAX + 1];
-        assert_eq!(read(&many), Err(MeetingsError::Many { count: MEETINGS_MAX + 1 }));
+        assert!(matches!(read(&many), Err(PlaceError::Many { most: MEETINGS_MAX, .. })));
     }
 }

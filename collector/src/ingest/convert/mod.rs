@@ -10,6 +10,7 @@ mod drop_packets;
 mod fields;
 mod loops;
 mod meetings;
+mod place;
 mod shares;
 mod states;
 
@@ -19,7 +20,7 @@ use blockings::BlockingsError;
 use counts::CountsError;
 use drop_packets::DropPackets;
 use loops::LoopsError;
-use meetings::MeetingsError;
+use place::PlaceError;
 use shares::SharesError;
 use states::StatesError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -95,9 +96,9 @@ pub enum ConvertError {
     /// Blocked event loops that cannot be.
     #[error(transparent)]
     Loops(#[from] LoopsError),
-    /// Ends of connections that cannot be.
+    /// In no window of its batch, or more than an agent tells.
     #[error(transparent)]
-    Meetings(#[from] MeetingsError),
+    Place(#[from] PlaceError),
     /// Answers about locks that cannot be.
     #[error(transparent)]
     Blockings(#[from] BlockingsError),
@@ -110,14 +111,6 @@ pub enum ConvertError {
     /// More than one message may hold.
     #[error(transparent)]
     Excess(#[from] Excess),
-    /// A culprit outside the batch.
-    #[error("a culprit in window {offset} of {count}")]
-    Culprit {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
 }
 
 impl ConvertError {
@@ -463,8 +456,8 @@ impl Converter {
                 return Err(ConvertError::RepeatedTable { kind });
             }
         }
-        if let Some(bad) = batch.culprits.iter().find(|c| c.window_offset >= count) {
-            return Err(ConvertError::Culprit { offset: bad.window_offset, count });
+        for culprit in &batch.culprits {
+            place::in_batch("a culprit", culprit.window_offset, count)?;
         }
         let mut told = Vec::new();
         for states in &batch.in_flight_states {

@@ -1,5 +1,6 @@
 //! From the wire's shares of a cgroup's CPU to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, at_most, in_batch};
 use tailwater_model::window::{CpuShare, EntityId, HostShares};
 use tailwater_proto::v1;
 
@@ -17,24 +18,9 @@ const THREADS_MAX: u32 = 1 << 22;
 /// Why shares of a CPU are not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharesError {
-    /// They belong to no window of their batch.
-    #[error("shares of a CPU in window {offset} of {count}")]
-    Offset {
-        /// Where they say to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
-    /// More than an agent tells.
-    #[error(
-        "{cgroups} cgroups with shares of their CPU in one batch, of which one has {neighbours} neighbours: at most {CGROUPS_MAX} and {NEIGHBOURS_MAX}"
-    )]
-    Many {
-        /// How many there are.
-        cgroups: usize,
-        /// The most of one.
-        neighbours: usize,
-    },
+    /// In no window of its batch, or more than an agent tells.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// More time than there was, or a name that is none.
     #[error(
         "shares of the CPU of workload {workload}: times that do not fit into one another, or a command of more than {COMM_MAX} bytes"
@@ -52,16 +38,12 @@ pub(super) fn of_cgroups(
     count: u32,
     mut known: impl FnMut(u32) -> Option<EntityId>,
 ) -> Result<Vec<(u32, u32, HostShares)>, SharesError> {
-    let neighbours = all.iter().map(|of| of.neighbours.len()).max().unwrap_or(0);
-    if all.len() > CGROUPS_MAX || neighbours > NEIGHBOURS_MAX {
-        return Err(SharesError::Many { cgroups: all.len(), neighbours });
-    }
+    at_most("cgroups with shares of their CPU in one batch", all.len(), CGROUPS_MAX)?;
     let mut found = Vec::new();
     for of in all {
-        let (offset, span_ns) = (of.window_offset, of.span_ns);
-        if offset >= count {
-            return Err(SharesError::Offset { offset, count });
-        }
+        let offset = in_batch("shares of a CPU", of.window_offset, count)?;
+        at_most("neighbours of a cgroup", of.neighbours.len(), NEIGHBOURS_MAX)?;
+        let span_ns = of.span_ns;
         let fits = |one: &v1::CpuShare| {
             // Each thread runs or waits, never both; where clocks of CPUs differ, a little of both.
             let most_ns = span_ns.saturating_mul(u64::from(one.threads));
@@ -133,11 +115,14 @@ mod tests {
         assert_eq!(with(|one| one.comm = "x".repeat(65)), absurd);
         assert_eq!(read(&v1::CpuShares { span_ns: SPAN_NS.start() - 1, ..whole.clone() }), absurd);
         assert_eq!(read(&v1::CpuShares { span_ns: SPAN_NS.end() + 1, ..whole.clone() }), absurd);
-        let offset = Err(SharesError::Offset { offset: 2, count: 2 });
-        assert_eq!(read(&v1::CpuShares { window_offset: 2, ..whole.clone() }), offset);
+        let outside = read(&v1::CpuShares { window_offset: 2, ..whole.clone() }).unwrap_err();
+        assert_eq!(outside.to_string(), "shares of a CPU in window 2 of 2");
         let many = v1::CpuShares { neighbours: vec![one(4, "x"); NEIGHBOURS_MAX + 1], ..whole.clone() };
-        assert!(matches!(read(&many), Err(SharesError::Many { .. })));
+        assert!(matches!(read(&many), Err(SharesError::Place(PlaceError::Many { .. }))));
         let cgroups = vec![whole; CGROUPS_MAX + 1];
-        assert!(matches!(of_cgroups(&cgroups, 2, |_| None), Err(SharesError::Many { .. })));
+        assert!(matches!(
+            of_cgroups(&cgroups, 2, |_| None),
+            Err(SharesError::Place(PlaceError::Many { .. }))
+        ));
     }
 }

@@ -1,5 +1,6 @@
 //! From the wire's time in state to the model's, and what cannot be refused. Called by `convert` alone; knows no window.
 
+use super::place::{PlaceError, in_batch};
 use crate::ingest::sanity::{Absurd, EVENTS_MAX};
 use tailwater_model::window::{EntityId, ListenerStates, StateCell, WINDOW_NS};
 use tailwater_proto::v1::InFlightStates;
@@ -14,14 +15,9 @@ const LATE_WINDOWS: u64 = 64;
 /// Why time in state is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatesError {
-    /// It belongs to no window of its batch.
-    #[error("time in state in window {offset} of {count}")]
-    Offset {
-        /// Where it says to be.
-        offset: u32,
-        /// Windows in the batch.
-        count: u32,
-    },
+    /// In no window of its batch.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Of no window, or of more than an agent keeps.
     #[error("time in state of {windows} windows: it must be 1 to {WINDOWS_MAX}")]
     Windows {
@@ -47,10 +43,8 @@ pub(super) fn listeners(
     count: u32,
     mut known: impl FnMut(u32) -> Option<EntityId>,
 ) -> Result<Vec<ListenerStates>, StatesError> {
-    let (offset, windows) = (states.window_offset, states.windows);
-    if offset >= count {
-        return Err(StatesError::Offset { offset, count });
-    }
+    in_batch("time in state", states.window_offset, count)?;
+    let windows = states.windows;
     if windows == 0 || windows > WINDOWS_MAX {
         return Err(StatesError::Windows { windows });
     }
