@@ -9,6 +9,7 @@ pub mod memory;
 pub mod namespaces;
 pub mod net;
 pub mod polled;
+mod qdiscs;
 pub mod repeated;
 pub mod sampler;
 pub mod sched;

@@ -113,11 +113,13 @@ pub enum KernelCounter {
     DeviceDropped,
     /// Times that a task had to compact memory itself before it got any (`compact_stall`).
     CompactionStalled,
+    /// Packets that queueing disciplines dropped of what was to be sent (rtnetlink), in the agent's own network namespace.
+    QdiscDropped,
 }
 
 impl KernelCounter {
     /// All of them, in their order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ConntrackDropped,
         Self::BacklogDropped,
         Self::BacklogSqueezed,
@@ -126,6 +128,7 @@ impl KernelCounter {
         Self::TcpMemoryShort,
         Self::DeviceDropped,
         Self::CompactionStalled,
+        Self::QdiscDropped,
     ];
 }
 

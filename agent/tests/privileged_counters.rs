@@ -81,6 +81,33 @@ fn told(counters: &mut Counters, index: u64, netns: u32, pid: u32) -> Vec<Kernel
     window.kernel_counts
 }
 
+/// Fails where packets that a shaper gives up are told by nobody.
+#[test]
+fn privileged_what_a_queueing_discipline_drops_is_told() {
+    // A thread of its own, whose network namespace the thread that reads has from it.
+    let counted = std::thread::spawn(|| {
+        // SAFETY: a plain integer; it concerns this thread alone.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", std::io::Error::last_os_error());
+        // Less than a packet a second, and room for one.
+        let shape = "ip link set lo up && tc qdisc replace dev lo root tbf rate 8kbit burst 1600 limit 1600";
+        assert!(Command::new("sh").args(["-c", shape]).status().unwrap().success());
+        let mut counters = Counters::new(Path::new("/"));
+        assert_eq!(told(&mut counters, 20, 1, 0), [], "nothing was read before");
+        std::thread::sleep(RESTED);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        // One that is dropped here may be an error of whoever sends it.
+        let sent = (0..50).filter(|_| socket.send_to(&[0; 1_000], "127.0.0.1:9").is_ok()).count();
+        assert_eq!(told(&mut counters, 40, 1, 0), [], "it is read now");
+        std::thread::sleep(RESTED);
+        println!("{sent} of 50 sent without an error");
+        told(&mut counters, 60, 1, 0)
+    });
+    let counts = counted.join().unwrap();
+    println!("{counts:?}");
+    let of_queues = counts.iter().find(|told| told.counter == KernelCounter::QdiscDropped);
+    assert!(of_queues.is_some_and(|told| (40..=60).contains(&told.count)), "{counts:?}");
+}
+
 #[test]
 fn privileged_a_receiver_that_nobody_reads_from_is_told_in_its_own_namespace() {
     let mut deaf = Deaf::start();

@@ -7,6 +7,7 @@
 use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::scope::netns_of;
 use crate::sample::beside::{self, Beside};
+use crate::sample::qdiscs;
 use crate::window::{KernelCount, KernelCounter, ListenerKey, Window};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ fn answer(asked: Receiver<Question>, root: &Path, found: &beside::Found<Found>) 
         }
         // Gone, or another process has its number by now: what it reads would be of another namespace.
         question.namespaces.retain(|(netns, process)| netns_of(*process) == Some(*netns));
-        let (look, cpu_ns) = timed(|| Look::at(root, &question));
+        let (look, cpu_ns) = timed(|| Look::at(root, &question, qdiscs::dropped().ok()));
         pace.took(monotonic_ns(), cpu_ns.min(REST_MAX_NS / READ_RESTS), READ_RESTS);
         let risen = before.as_ref().map(|before| look.since(before)).unwrap_or_default();
         found.keep(risen.into_iter().map(|count| (look.window, count)), FOUND_MAX);
@@ -136,20 +137,24 @@ type Sums = HashMap<KernelCounter, u64>;
 #[derive(Debug, Default)]
 struct Look {
     window: u64,
+    /// What is one for the whole machine, and what is asked in the namespace of the agent alone.
     machine: Sums,
     namespaces: HashMap<u32, Sums>,
 }
 
 impl Look {
-    fn at(root: &Path, question: &Question) -> Self {
+    /// `queues`: what queueing disciplines dropped, where that is known.
+    fn at(root: &Path, question: &Question, queues: Option<u64>) -> Self {
         let proc = root.join("proc");
         let of_process = |(netns, process): &Namespace| {
             let sums = of_namespace(&proc.join(process.to_string()).join("net"));
             (!sums.is_empty()).then_some((*netns, sums))
         };
+        let mut machine = of_machine(&proc);
+        machine.extend(queues.map(|dropped| (KernelCounter::QdiscDropped, dropped)));
         Self {
             window: question.window,
-            machine: of_machine(&proc),
+            machine,
             namespaces: question.namespaces.iter().filter_map(of_process).collect(),
         }
     }
@@ -275,7 +280,7 @@ mod tests {
         }
 
         fn look(&self, window: u64, namespaces: &[Namespace]) -> Look {
-            Look::at(self.0.path(), &Question { window, namespaces: namespaces.to_vec() })
+            Look::at(self.0.path(), &Question { window, namespaces: namespaces.to_vec() }, None)
         }
     }
 
@@ -345,7 +350,7 @@ mod tests {
     fn this_kernel_has_them() {
         let process = std::process::id();
         let question = Question { window: 0, namespaces: vec![(1, process)] };
-        let look = Look::at(Path::new("/"), &question);
+        let look = Look::at(Path::new("/"), &question, qdiscs::dropped().ok());
         let of = |sums: &Sums| {
             let mut all: Vec<KernelCounter> = sums.keys().copied().collect();
             all.sort_unstable();
@@ -354,6 +359,7 @@ mod tests {
         let machine = of(&look.machine);
         assert!(machine.contains(&KernelCounter::BacklogDropped), "{machine:?}");
         assert!(machine.contains(&KernelCounter::BacklogSqueezed), "{machine:?}");
+        assert!(machine.contains(&KernelCounter::QdiscDropped), "{machine:?}");
         let own = look.namespaces.get(&1).map(of).unwrap_or_default();
         for counter in [
             KernelCounter::ZeroWindow,

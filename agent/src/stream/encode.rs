@@ -343,6 +343,7 @@ fn kernel_counter(counter: KernelCounter) -> v1::KernelCounter {
         KernelCounter::TcpMemoryShort => v1::KernelCounter::TcpMemoryShort,
         KernelCounter::DeviceDropped => v1::KernelCounter::DeviceDropped,
         KernelCounter::CompactionStalled => v1::KernelCounter::CompactionStalled,
+        KernelCounter::QdiscDropped => v1::KernelCounter::QdiscDropped,
     }
 }
 

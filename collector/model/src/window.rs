@@ -374,6 +374,7 @@ pub enum KernelCounter {
     TcpMemoryShort,
     DeviceDropped,
     CompactionStalled,
+    QdiscDropped,
 }
 
 /// By how much one of them rose.

@@ -1219,6 +1219,8 @@ pub enum KernelCounter {
     DeviceDropped = 7,
     /// times: compact_stall in /proc/vmstat
     CompactionStalled = 8,
+    /// packets: drops of every device's root queueing discipline (rtnetlink), in the agent's namespace
+    QdiscDropped = 9,
 }
 impl KernelCounter {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1236,6 +1238,7 @@ impl KernelCounter {
             Self::TcpMemoryShort => "KERNEL_COUNTER_TCP_MEMORY_SHORT",
             Self::DeviceDropped => "KERNEL_COUNTER_DEVICE_DROPPED",
             Self::CompactionStalled => "KERNEL_COUNTER_COMPACTION_STALLED",
+            Self::QdiscDropped => "KERNEL_COUNTER_QDISC_DROPPED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1250,6 +1253,7 @@ impl KernelCounter {
             "KERNEL_COUNTER_TCP_MEMORY_SHORT" => Some(Self::TcpMemoryShort),
             "KERNEL_COUNTER_DEVICE_DROPPED" => Some(Self::DeviceDropped),
             "KERNEL_COUNTER_COMPACTION_STALLED" => Some(Self::CompactionStalled),
+            "KERNEL_COUNTER_QDISC_DROPPED" => Some(Self::QdiscDropped),
             _ => None,
         }
     }

@@ -45,7 +45,7 @@ struct Worth {
 }
 
 /// All of them. A queue of received packets that is served late, and a receiver that tells its sender to stop, happen a few times wherever much is sent.
-const WORTH: [Worth; 8] = [
+const WORTH: [Worth; 9] = [
     Worth {
         counter: KernelCounter::ConntrackDropped,
         least: 5,
@@ -80,6 +80,11 @@ const WORTH: [Worth; 8] = [
         counter: KernelCounter::DeviceDropped,
         least: 5,
         words: "network devices of HOST did not send packets that they were given",
+    },
+    Worth {
+        counter: KernelCounter::QdiscDropped,
+        least: 5,
+        words: "HOST dropped packets that were to be sent, as a queue for them was full or sends no faster (tc -s qdisc)",
     },
     Worth {
         counter: KernelCounter::CompactionStalled,
