@@ -44,7 +44,7 @@ fn privileged_an_unobserved_tier_is_crossed_and_never_guessed_about() -> Result<
             "{behind:#}"
         );
         assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark}");
-        assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
+        assert!(behind["title"].as_str().is_some_and(|t| t.contains("unpaired")), "{behind:#}");
         let confidence = behind["confidence"].as_f64().context("confidence")?;
         assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");
         let others = behind["alternatives"].as_array().into_iter().flatten();

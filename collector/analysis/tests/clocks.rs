@@ -111,7 +111,7 @@ fn an_unobserved_tier_between_drop_and_cause_is_crossed_and_named() {
         assert_eq!(dark.listener, "10.0.0.2:8080");
         assert!(dark.queued_max >= 100, "what its caller saw in flight: {dark:?}");
         assert!(hop(&incident, "web-1").observed && hop(&incident, "db-1").observed);
-        assert!(incident.title.contains("10.0.0.2:8080 (unobserved"), "{}", incident.title);
+        assert!(incident.title.contains("10.0.0.2:8080 (unpaired"), "{}", incident.title);
         assert!(incident.root.evidence.contains("no agent sees"), "{}", incident.root.evidence);
         assert!((0.4..0.75).contains(&incident.confidence), "{}", incident.confidence);
         assert!(incident.alternatives.iter().any(|a| a.root.host == "10.0.0.2"), "{incident:#?}");

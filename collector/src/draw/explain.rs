@@ -102,7 +102,7 @@ fn chain(out: &mut String, i: &Incident) {
         );
         if !hop.observed {
             let calls = format!(
-                "unobserved: no agent there; its caller had {} calls to it in flight",
+                "unpaired: no agent sees its other end; its caller had {} calls to it in flight",
                 hop.queued_max
             );
             wrap(out, &calls, "                   ");

@@ -148,7 +148,7 @@ fn an_order_that_clocks_leave_open_and_a_tier_that_nobody_observes_are_said() {
     let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "order to the root unknown",
-        "unobserved: no agent there; its caller had 77 calls to it in flight",
+        "unpaired: no agent sees its other end; its caller had 77 calls to it in flight",
         "the flow of requests decided",
     ] {
         assert!(got.contains(part), "missing: {part}\n{got}");

@@ -64,7 +64,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         .iter()
         .filter(|h| matches!(h.role, Role::Pushback | Role::Batch))
         .map(|h| {
-            let seen = if h.observed { pools(h) } else { unobserved(h) };
+            let seen = if h.observed { pools(h) } else { unpaired(h) };
             format!("{} ({seen})", name(&h.host, &h.workload, &h.tier))
         })
         .collect();
@@ -188,10 +188,10 @@ fn pools(hop: &Hop) -> String {
     }
 }
 
-fn unobserved(hop: &Hop) -> String {
+fn unpaired(hop: &Hop) -> String {
     match hop.queued_max {
-        0 => "unobserved: no agent there".to_owned(),
-        calls => format!("unobserved: no agent there, {calls} calls to it in flight"),
+        0 => "unpaired: no agent sees its other end".to_owned(),
+        calls => format!("unpaired: no agent sees its other end, {calls} calls to it in flight"),
     }
 }
 

@@ -84,7 +84,7 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
       {hop.order_to_root === "unknown" && (
         <p class="order" title="The two onsets are closer than the clocks agree; the flow of requests decided.">order to the root unknown</p>
       )}
-      {!seen && <p class="unseen"><b>Not observed: no agent there.</b> Its caller had {plural(hop.queued_max, "call")} to it in flight.</p>}
+      {!seen && <p class="unseen"><b>Unpaired: no agent sees its other end</b>, as none is there, or something between hides whose connections these are. Its caller had {plural(hop.queued_max, "call")} to it in flight.</p>}
       {seen && <div class="meters">
         <Meter name="Accept queue" value={hop.accept_queue_max} limit={hop.accept_queue_limit} tone="accept"
           hint="deepest, of what the listener may hold; the kernel takes one more than the limit" />

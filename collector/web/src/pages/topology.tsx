@@ -79,7 +79,7 @@ function SmallState({ nows, hosts }: { nows: Now[]; hosts: number }) {
 function SmallNode({ box, nows, hosts, tone, dim, spread }: { box: Box; nows: Now[]; hosts: number; tone: string; dim: boolean; spread: () => void }) {
   const style = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, minHeight: `${box.height}px` };
   const kind = `node small ${dim ? "dim" : ""}`;
-  if (box.ghost) return <div class={`${kind} ghost`} style={style}><b>{box.name}</b><span>no agent there</span></div>;
+  if (box.ghost) return <div class={`${kind} ghost`} style={style}><b>{box.name}</b><span title="None is there, or what is between hides whose connections these are.">unpaired</span></div>;
   return (
     <div class={`${kind} ${tone}`} style={style} title={box.listeners.join(", ") || "calls only"}>
       {hosts > 1
@@ -92,7 +92,7 @@ function SmallNode({ box, nows, hosts, tone, dim, spread }: { box: Box; nows: No
 
 function Node({ box, now, tone, live }: { box: Box; now: Now | undefined; tone: string; live: boolean }) {
   const style = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, minHeight: `${box.height}px` };
-  if (box.ghost) return <div class="node ghost" style={style}><b>{box.name}</b><span>no agent there</span></div>;
+  if (box.ghost) return <div class="node ghost" style={style}><b>{box.name}</b><span title="None is there, or what is between hides whose connections these are.">unpaired</span></div>;
   return (
     <div class={`node ${tone}`} style={style}>
       <a href={hostAddress(box.host, { workload: box.workload || undefined })}>
