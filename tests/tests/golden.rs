@@ -158,7 +158,7 @@ fn golden_traces_say_the_same_in_another_order_of_arrival() -> Result<()> {
 /// Of these less is told than the truth: the one ends before its injection's last drops, and in the time of the other twelve SYNs come again that the
 /// injection before it had dropped, and are told with that.
 const CUT: &[&str] = &["nx2-app-lock", "nx2-app-loop-3"];
-/// The socket's counter is looked at some ms after a segment was dropped: that of the very last one may show in a window without drops.
+/// Packets. The socket's counter is looked at some ms after a segment was dropped: the last one may show in a window without drops.
 const LAST_LOOK: u64 = 1;
 /// Recordings that came without the recorder of truth beside them: their times are known from themselves, what the kernel counted is not.
 /// They hold what is said, not how much. The last two are of a demo: a flush 300 ms after an overload of 19 s, and one whose database

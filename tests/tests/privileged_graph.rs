@@ -15,10 +15,10 @@ use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::truth::Recorder;
 
 /// A small one with a service of every runtime that something can be done to, as a machine of two CPUs bears it.
-const SEED: u64 = 289_373;
+const SEED: u64 = 273_248;
 const CPUS: usize = 2;
 /// What is done, and to a service of which runtime.
-const DONE: [(Cause, Runtime); 11] = [
+const DONE: [(Cause, Runtime); 13] = [
     (Cause::Pause, Runtime::Nginx),
     (Cause::Loop, Runtime::Redis),
     (Cause::Heavier, Runtime::Goroutines),
@@ -26,6 +26,8 @@ const DONE: [(Cause, Runtime); 11] = [
     (Cause::Pause, Runtime::Memcached),
     (Cause::Pause, Runtime::Apache),
     (Cause::Lock, Runtime::Postgres),
+    (Cause::Lock, Runtime::Mariadb),
+    (Cause::Pause, Runtime::Gunicorn),
     (Cause::PoolExhausted, Runtime::Threads),
     (Cause::Squeeze, Runtime::EventLoop),
     (Cause::Neighbour, Runtime::Threads),

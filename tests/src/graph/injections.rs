@@ -143,6 +143,10 @@ fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
             let unbounded = |pool: u32| pool == 0 || from.runtime.takes_all();
             from.calls.iter().any(|call| call.to == service && unbounded(call.pool))
         });
+    // Of connections that are not kept no worker is set aside for each.
+    let calls = || graph.services.iter().flat_map(|from| &from.calls).filter(|call| call.to == service);
+    let most = calls().map(|call| call.pool).fold(0, u32::saturating_add);
+    let opens_more = opens_more || !of.runtime.keeps_connections() && most > room;
     opens_more.then(|| f64::from(room))
 }
 

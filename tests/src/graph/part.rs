@@ -27,6 +27,10 @@ pub enum Runtime {
     Memcached,
     /// PostgreSQL, of which one row is asked: a process for each connection.
     Postgres,
+    /// MariaDB, of which one row is asked: a thread for each connection.
+    Mariadb,
+    /// The configurable service in Python behind gunicorn, with a process for each worker; further connections wait to be accepted, and none is kept.
+    Gunicorn,
 }
 
 impl Runtime {
@@ -44,13 +48,33 @@ impl Runtime {
             Runtime::Redis => "redis",
             Runtime::Memcached => "memcached",
             Runtime::Postgres => "postgresql",
+            Runtime::Mariadb => "mariadb",
+            Runtime::Gunicorn => "gunicorn",
         }
     }
 
     /// Whether a service that runs takes every connection at once, and opens as many as its calls need.
     #[must_use]
     pub fn takes_all(self) -> bool {
-        !matches!(self, Runtime::Threads | Runtime::Apache)
+        !matches!(self, Runtime::Threads | Runtime::Apache | Runtime::Gunicorn)
+    }
+
+    /// Whether a connection may be used again, which then takes a worker where it does not take all of them.
+    #[must_use]
+    pub fn keeps_connections(self) -> bool {
+        self != Runtime::Gunicorn
+    }
+
+    /// Whether its part says what a request costs it; what one costs the others follows from what they are.
+    #[must_use]
+    pub fn does_work(self) -> bool {
+        self.takes_orders() || self == Runtime::Gunicorn
+    }
+
+    /// Whether it is a database, which has a process or a thread for each connection, and locks what all of its requests read.
+    #[must_use]
+    pub fn is_database(self) -> bool {
+        matches!(self, Runtime::Postgres | Runtime::Mariadb)
     }
 
     /// Whether it passes each request on to one service, and does nothing else.
@@ -96,6 +120,7 @@ impl Runtime {
             Runtime::Redis => Protocol::Redis,
             Runtime::Memcached => Protocol::Memcached,
             Runtime::Postgres => Protocol::Postgres,
+            Runtime::Mariadb => Protocol::Mysql,
             _ => Protocol::Http,
         }
     }
@@ -114,6 +139,16 @@ pub enum Protocol {
     Memcached,
     /// Version 3.0, simple queries, one at a time.
     Postgres,
+    /// Version 10, text queries, one at a time.
+    Mysql,
+}
+
+impl Protocol {
+    /// Whether whoever asks stays connected: a database closes no connection that idles, and nobody opens one to it without need.
+    #[must_use]
+    pub fn is_of_database(self) -> bool {
+        matches!(self, Protocol::Postgres | Protocol::Mysql)
+    }
 }
 
 /// A service's part.

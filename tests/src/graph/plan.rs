@@ -1,7 +1,7 @@
 //! A service graph from a seed: which services there are, on which hosts, who calls whom and how, what each costs, and how much load that
 //! bears on so many CPUs. Pure: the same seed and CPUs are the same graph.
 
-use crate::graph::part::{CallPart, Part, Runtime};
+use crate::graph::part::{CallPart, Part, Protocol, Runtime};
 use crate::load::{Random, Shape};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -42,6 +42,8 @@ const GOROUTINES_TIMES: f64 = 2.0;
 const NODE_TIMES: f64 = 2.5;
 /// … Apache is made for more as well; …
 const APACHE_TIMES: f64 = 1.5;
+/// … and so are gunicorn and Python; …
+const GUNICORN_TIMES: f64 = 3.0;
 /// … while Redis and memcached look up one key.
 const CACHE_TIMES: f64 = 0.4;
 /// Services of goroutines, of those that are none of an event loop.
@@ -56,6 +58,15 @@ const CACHES: f64 = 0.4;
 const DATABASES: f64 = 0.6;
 /// Connections that one of them gets from a caller which would open one for each call: to a database nobody does.
 const DATABASE_POOL: u32 = 8;
+/// Databases that are MariaDB; …
+const MARIADB: f64 = 0.5;
+/// … services that work and are gunicorn's instead, of those with threads that ask others in HTTP alone; …
+const GUNICORN: f64 = 0.3;
+/// … of which a graph has few, for each worker is a process with memory of its own, and all that are idle wake up for a connection.
+const GUNICORN_MOST: usize = 2;
+const GUNICORN_WORKERS_MOST: u32 = 12;
+/// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
+const MORE_SERVERS_STREAM: u64 = 0x3a_81_9d;
 /// Event loops that are Node's.
 const NODES: f64 = 0.5;
 /// Which those are is drawn by itself, too.
@@ -152,9 +163,11 @@ impl Service {
         self.runtime = runtime;
         // What a database locks, all of its requests read.
         self.locks =
-            runtime == Runtime::Postgres || self.locks && runtime != Runtime::Node && runtime.takes_orders();
-        if !runtime.takes_orders() {
+            runtime.is_database() || self.locks && runtime != Runtime::Node && runtime.takes_orders();
+        if !runtime.does_work() {
             (self.cpu_us, self.sleep_us, self.allocate_bytes) = (0, 0, 0);
+        }
+        if !runtime.takes_orders() {
             for call in &mut self.calls {
                 (call.retries, call.budget_percent) = (0, None);
             }
@@ -351,6 +364,7 @@ fn cost_us(service: &Service) -> f64 {
         Runtime::Goroutines => GOROUTINES_TIMES,
         Runtime::Node => NODE_TIMES,
         Runtime::Apache => APACHE_TIMES,
+        Runtime::Gunicorn => GUNICORN_TIMES,
         Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
         _ => 1.0,
     };
@@ -399,6 +413,7 @@ impl Draw {
             think_ms: u64::from(self.between(80, 160)),
         });
         Draw::new(seed, SERVERS_STREAM + count as u64).servers(&mut services, batch.as_ref());
+        Draw::new(seed, MORE_SERVERS_STREAM + count as u64).more_servers(&mut services);
         Draw::new(seed, IMPATIENT_STREAM).impatience(&mut services);
         let mut apart = Draw::new(seed, VIRTUAL_STREAM);
         services.iter_mut().skip(1).for_each(|of| of.is_virtual = apart.chance(VIRTUAL));
@@ -543,6 +558,27 @@ impl Draw {
         }
     }
 
+    /// More of them, of what is left.
+    fn more_servers(&mut self, services: &mut [Service]) {
+        for index in 0..services.len() {
+            let count = |runtime| services.iter().filter(|of| of.runtime == runtime).count();
+            let of = &services[index];
+            // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
+            let is_free = index > 0 && of.runtime == Runtime::Threads && count(Runtime::Threads) > 1;
+            let asks_in_http =
+                of.calls.iter().all(|call| services[call.to].runtime.protocol() == Protocol::Http);
+            let room = count(Runtime::Gunicorn) < GUNICORN_MOST;
+            let kind = if of.runtime == Runtime::Postgres && self.chance(MARIADB) {
+                Runtime::Mariadb
+            } else if is_free && asks_in_http && room && self.chance(GUNICORN) {
+                Runtime::Gunicorn
+            } else {
+                continue;
+            };
+            services[index].becomes(kind);
+        }
+    }
+
     /// Some callers give up soon, and some of them call nobody for a while then.
     fn impatience(&mut self, services: &mut [Service]) {
         for of in services {
@@ -570,11 +606,14 @@ impl Draw {
             let takes_all = services[index].runtime.takes_all();
             // Each kept connection has its worker, or one that nobody uses would keep out one that somebody waits on.
             let passing = if unkept[index] { held(self, 12, 20, 8) } else { 2 };
-            // A database has a process for each connection that its callers keep.
-            let is_database = services[index].runtime == Runtime::Postgres;
-            services[index].workers = match (takes_all, is_database) {
-                (_, true) => kept[index],
+            // A database has a process, or a thread, for each connection that its callers keep.
+            services[index].workers = match (takes_all, services[index].runtime) {
+                (_, Runtime::Postgres | Runtime::Mariadb) => kept[index],
                 (true, _) => 1,
+                // Where none is kept, whoever comes passes.
+                (_, Runtime::Gunicorn) => {
+                    (kept[index] + batch_users(index) + passing).min(GUNICORN_WORKERS_MOST)
+                }
                 (false, _) => kept[index] + batch_users(index) + passing,
             };
             services[index].backlog = if takes_all { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
@@ -588,8 +627,11 @@ impl Draw {
                     self.between(workers.div_ceil(2), workers).clamp(4, 40)
                 };
                 let to = services[index].calls[number].to;
-                let is_database = services[to].runtime == Runtime::Postgres;
+                let is_database = services[to].runtime.is_database();
                 let pool = if pool == 0 && is_database { DATABASE_POOL.min(workers) } else { pool };
+                // A process for each request has a connection of its own.
+                let has_own = services[index].runtime == Runtime::Gunicorn && pool > 0;
+                let pool = if has_own { workers } else { pool };
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
                 // Who takes all connections opens more than it keeps.
@@ -625,7 +667,6 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::part::Protocol;
     use std::collections::BTreeSet;
 
     fn graphs() -> impl Iterator<Item = (Graph, usize)> {
@@ -699,7 +740,9 @@ mod tests {
                     .flat_map(|from| from.calls.iter().filter(|call| call.to == index).map(|call| call.pool))
                     .sum();
                 let takes_all = service.runtime.takes_all();
-                assert!(takes_all || service.workers > kept, "seed {}: {}", graph.seed, service.name);
+                let is_kept = service.runtime.keeps_connections();
+                let has_room = takes_all || !is_kept || service.workers > kept;
+                assert!(has_room, "seed {}: {}", graph.seed, service.name);
                 assert!(service.backlog > 0);
                 let mut calls = service.calls.iter();
                 assert!(!takes_all || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
@@ -734,7 +777,9 @@ mod tests {
             (Runtime::Apache, 15),
             (Runtime::Redis, 20),
             (Runtime::Memcached, 20),
-            (Runtime::Postgres, 40),
+            (Runtime::Postgres, 25),
+            (Runtime::Mariadb, 20),
+            (Runtime::Gunicorn, 30),
             (Runtime::Node, 40),
         ] {
             assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
@@ -744,7 +789,7 @@ mod tests {
                 let is_of = |call: &Call| graph.services[call.to].runtime;
                 let asks_others = of.calls.iter().any(|call| is_of(call).protocol() != Protocol::Http);
                 assert!(!asks_others || speaks_all(of), "seed {}: {}", graph.seed, of.name);
-                let mut databases = of.calls.iter().filter(|call| is_of(call) == Runtime::Postgres);
+                let mut databases = of.calls.iter().filter(|call| is_of(call).is_database());
                 let is_bounded = of.runtime.has_bounded_pools();
                 assert!(databases.all(|call| is_bounded && call.pool > 0), "seed {}", graph.seed);
                 assert!(

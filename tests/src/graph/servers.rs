@@ -3,7 +3,7 @@
 
 use crate::graph::part::{Part, Protocol, Runtime};
 use crate::graph::wire;
-use crate::lab::{Span, postgres};
+use crate::lab::{Span, mariadb, postgres};
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -19,7 +19,8 @@ const CONNECTIONS_MAX: u32 = 4_000;
 const KEPT_S: u32 = 4;
 /// What is looked up, as long as the others' answers.
 const VALUE_BYTES: usize = 200;
-/// Connections to a database beside those that its callers keep: ours, and those that it keeps for whoever looks after it.
+/// Connections to a database beside twice those that its callers keep (whoever gives up opens another one, while the one before still waits for a lock):
+/// ours, and those that it keeps for whoever looks after it.
 const DATABASE_RESERVE: u32 = 10;
 /// What a database is told beside where it listens. Nothing is written but its row, so that nothing has to be safe on a disk.
 const DATABASE_SETTINGS: &[&str] = &[
@@ -35,6 +36,20 @@ const DATABASE_SETTINGS: &[&str] = &[
     "max_wal_size=32MB",
     "min_wal_size=32MB",
 ];
+/// The same of MariaDB, for which nobody needs a password.
+const MARIADB_SETTINGS: &[&str] = &[
+    "--no-defaults",
+    "--user=root",
+    "--skip-grant-tables",
+    "--skip-name-resolve",
+    "--skip-log-bin",
+    "--innodb-buffer-pool-size=16M",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--aria-pagecache-buffer-size=1M",
+    "--key-buffer-size=1M",
+    MARIADB_LOG_SIZE,
+];
+const MARIADB_LOG_SIZE: &str = "--innodb-log-file-size=8M";
 /// A server says something within this, or it hangs.
 const SAYS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -81,11 +96,36 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
             let own = [
                 format!("listen_addresses={}", part.listen.ip()),
                 format!("port={}", part.listen.port()),
-                format!("max_connections={}", part.workers + DATABASE_RESERVE),
+                format!("max_connections={}", 2 * part.workers + DATABASE_RESERVE),
             ];
             for setting in own.iter().map(String::as_str).chain(DATABASE_SETTINGS.iter().copied()) {
                 command.args(["-c", setting]);
             }
+        }
+        Runtime::Mariadb => {
+            let data = folder.join("data");
+            mariadb::make_empty(&data, MARIADB_LOG_SIZE)?;
+            command = Command::new("/usr/sbin/mariadbd");
+            command.args(MARIADB_SETTINGS).args([
+                format!("--datadir={}", data.display()),
+                format!("--socket={}", folder.join("mariadb.sock").display()),
+                format!("--pid-file={}", folder.join("mariadb.pid").display()),
+                format!("--bind-address={}", part.listen.ip()),
+                format!("--port={}", part.listen.port()),
+                format!("--back-log={}", part.backlog),
+                format!("--max-connections={}", 2 * part.workers + DATABASE_RESERVE),
+            ]);
+        }
+        Runtime::Gunicorn => {
+            let told = written("part.json", serde_json::to_string_pretty(part)?)?;
+            written("service.py", include_str!("../../graph/service.py").to_owned())?;
+            command = Command::new("/usr/bin/gunicorn");
+            command.args(["--worker-class", "sync", "--preload", "--timeout", "120"]);
+            command.args(["--workers", &part.workers.to_string(), "--backlog", &part.backlog.to_string()]);
+            command.args(["--bind", &part.listen.to_string(), "--log-level", "warning"]);
+            command.arg("--env").arg(format!("PART={}", told.display()));
+            // Workers touch a file to show that they live; not on a disk.
+            command.arg("--worker-tmp-dir").arg(folder).arg("--chdir").arg(folder).arg("service:application");
         }
         other => bail!("{} is no server as others run it", other.name()),
     }
@@ -241,23 +281,29 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
             let set = format!("set {} 0 0 {VALUE_BYTES}\r\n{note}\r\n", wire::KEY);
             say(part.listen, set.as_bytes(), b"STORED")?;
         }
-        Runtime::Postgres => {
-            let mut database = match Database::open(part.listen) {
+        Runtime::Postgres | Runtime::Mariadb => {
+            let mut database = match Database::open(part) {
                 Ok(database) => database,
                 // It listens before it takes statements.
                 Err(error) if format!("{error:#}").contains("starting up") => return Ok(false),
                 Err(error) => return Err(error),
             };
-            database.does("CREATE TABLE story (id int PRIMARY KEY, note text NOT NULL)")?;
-            database.does(&format!("INSERT INTO story VALUES (1, '{note}')"))?;
-            database.does("VACUUM (FREEZE, ANALYZE) story")?;
+            let table = wire::table(part.runtime.protocol());
+            if part.runtime == Runtime::Mariadb {
+                database.does("CREATE DATABASE graph")?;
+            }
+            database.does(&format!("CREATE TABLE {table} (id int PRIMARY KEY, note text NOT NULL)"))?;
+            database.does(&format!("INSERT INTO {table} VALUES (1, '{note}')"))?;
+            if part.runtime == Runtime::Postgres {
+                database.does(&format!("VACUUM (FREEZE, ANALYZE) {table}"))?;
+            }
         }
         _ => {}
     }
     Ok(true)
 }
 
-/// Has a server stall for so long: Redis sleeps on the thread of its event loop, and in PostgreSQL somebody holds the lock that all requests wait
+/// Has a server stall for so long: Redis sleeps on the thread of its event loop, and in a database somebody holds the lock that all requests wait
 /// for. When it did.
 ///
 /// # Errors
@@ -270,13 +316,18 @@ pub(super) fn stall(part: &Part, ms: u64) -> Result<Span> {
             let sleep = wire::command(&["DEBUG", "SLEEP", &format!("{:.3}", ms as f64 / 1_000.0)]);
             say(part.listen, &sleep, b"+OK")?;
         }
-        Runtime::Postgres => {
-            let mut database = Database::open(part.listen)?;
-            database.does("BEGIN")?;
-            database.does("LOCK TABLE story IN ACCESS EXCLUSIVE MODE")?;
+        Runtime::Postgres | Runtime::Mariadb => {
+            let table = wire::table(part.runtime.protocol());
+            let (takes, gives_back) = if part.runtime == Runtime::Postgres {
+                (vec!["BEGIN".to_owned(), format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")], "COMMIT")
+            } else {
+                (vec![format!("LOCK TABLES {table} WRITE")], "UNLOCK TABLES")
+            };
+            let mut database = Database::open(part)?;
+            takes.iter().try_for_each(|statement| database.does(statement))?;
             start_unix_ns = unix_ns();
             std::thread::sleep(Duration::from_millis(ms));
-            database.does("COMMIT")?;
+            database.does(gives_back)?;
         }
         other => bail!("{} is not made to stall", other.name()),
     }
@@ -299,31 +350,36 @@ fn say(at: SocketAddrV4, request: &[u8], answer: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A connection to PostgreSQL.
-struct Database(TcpStream);
+/// A connection to a database.
+struct Database {
+    stream: TcpStream,
+    protocol: Protocol,
+}
 
 impl Database {
-    fn open(at: SocketAddrV4) -> Result<Self> {
+    fn open(part: &Part) -> Result<Self> {
+        let at = part.listen;
         let stream = TcpStream::connect(at).with_context(|| format!("connect to {at}"))?;
         stream.set_read_timeout(Some(SAYS_WITHIN))?;
-        let mut database = Self(stream);
-        if let Some(greeting) = wire::greeting(Protocol::Postgres) {
+        let mut database = Self { stream, protocol: part.runtime.protocol() };
+        for greeting in wire::greetings(database.protocol) {
             database.exchange(&greeting)?;
         }
         Ok(database)
     }
 
     fn does(&mut self, statement: &str) -> Result<()> {
-        self.exchange(&wire::statement(statement)).with_context(|| statement.to_owned())
+        let request = wire::statement(self.protocol, statement);
+        self.exchange(&request).with_context(|| statement.to_owned())
     }
 
     fn exchange(&mut self, request: &[u8]) -> Result<()> {
-        self.0.write_all(request)?;
+        self.stream.write_all(request)?;
         let mut answer = Vec::new();
-        while !wire::is_whole(Protocol::Postgres, &answer)? {
+        while !wire::is_whole(self.protocol, &answer)? {
             let mut piece = [0; 1024];
-            let read = self.0.read(&mut piece)?;
-            ensure!(read > 0, "PostgreSQL closed the connection");
+            let read = self.stream.read(&mut piece)?;
+            ensure!(read > 0, "the database closed the connection");
             answer.extend_from_slice(&piece[..read]);
         }
         Ok(())
@@ -351,8 +407,8 @@ mod tests {
         for graph in (0..60).map(|seed| Graph::of(seed, 2)) {
             for service in 0..graph.services.len() {
                 let part = graph.part(service);
-                // Its files are made by a program that needs root.
-                if part.runtime.takes_orders() || part.runtime == Runtime::Postgres {
+                // A database's files are made by a program, which may need root.
+                if part.runtime.takes_orders() || part.runtime.is_database() {
                     continue;
                 }
                 let text = told(&part);
@@ -361,7 +417,14 @@ mod tests {
                 seen.push(part.runtime);
             }
         }
-        let all = [Runtime::Nginx, Runtime::Haproxy, Runtime::Apache, Runtime::Redis, Runtime::Memcached];
+        let all = [
+            Runtime::Nginx,
+            Runtime::Haproxy,
+            Runtime::Apache,
+            Runtime::Redis,
+            Runtime::Memcached,
+            Runtime::Gunicorn,
+        ];
         for runtime in all {
             assert!(seen.iter().filter(|of| **of == runtime).count() >= 5, "{}: {seen:?}", runtime.name());
         }

@@ -29,7 +29,7 @@ pub use injection::Injection;
 pub use machine::{Spell, cpus};
 pub use rate::CALM_MAX;
 pub use restart::Observed;
-pub(crate) use servers::postgres;
+pub(crate) use servers::{database as mariadb, postgres};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
 use crate::console::failure::{one_line, sentence};

@@ -30,7 +30,7 @@ const TRACE_BYTES_MAX: u64 = 64 << 20;
 /// File names of a golden trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Golden {
-    /// The cell's name.
+    /// The cell's name; of one injection of it also the number.
     pub cell: String,
     /// `CELL.trace.zst`.
     pub trace: PathBuf,
@@ -228,6 +228,10 @@ pub fn record(cells: &[&Cell], out: &Path, sessions: &Path, only: &[String]) -> 
         let of_cell = |i: &&Injection| i.cell == cell.name && plan(i) == Plan::AsPlanned;
         let injections = || all.iter().filter(of_cell);
         if !only.is_empty() {
+            let is_of = |id: &&String| id.split('#').next() == Some(cell.name);
+            let is_there = |id: &&String| injections().any(|i| i.truth.id == **id);
+            let absent = only.iter().filter(is_of).filter(|id| !is_there(id));
+            missing.extend(absent.map(|id| format!("{id}: not there, or not as planned")));
             for injection in injections().filter(|i| only.contains(&i.truth.id)) {
                 // What one that was just before left behind is a part of it.
                 let start = injection.truth.start_unix_ns;

@@ -198,7 +198,10 @@ impl Pool {
         if let Some(mut stream) = self.take() {
             let mut answer = Vec::with_capacity(512);
             match exchange(&mut stream, protocol, &http::request(protocol, false), &mut answer).await {
-                Ok(status) => return Ok((status, Some(stream))),
+                Ok(status) => {
+                    let ends = http::ends(protocol, &answer);
+                    return Ok((status, (!ends).then_some(stream)));
+                }
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() => {}
                 Err(error) => return Err(error),
@@ -208,12 +211,14 @@ impl Pool {
         let close = self.in_use.get() > self.call.pool;
         let mut stream = TcpStream::connect(self.call.to).await?;
         stream.set_nodelay(true)?;
-        if let Some(greeting) = wire::greeting(protocol) {
+        for greeting in wire::greetings(protocol) {
             exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512)).await?;
         }
         let request = http::request(protocol, close);
-        let status = exchange(&mut stream, protocol, &request, &mut Vec::with_capacity(512)).await?;
-        Ok((status, (!close).then_some(stream)))
+        let mut answer = Vec::with_capacity(512);
+        let status = exchange(&mut stream, protocol, &request, &mut answer).await?;
+        let ends = close || http::ends(protocol, &answer);
+        Ok((status, (!ends).then_some(stream)))
     }
 
     fn take(&self) -> Option<TcpStream> {

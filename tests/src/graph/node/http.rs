@@ -36,11 +36,7 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>> {
     if !text.starts_with("GET ") {
         bail!("not a GET of HTTP");
     }
-    let close = text
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.trim() == "close");
-    Ok(Some(Head { length: end + 4, close }))
+    Ok(Some(Head { length: end + 4, close: closes(text) }))
 }
 
 /// A request to another service.
@@ -77,6 +73,18 @@ pub(super) fn status(protocol: Protocol, answer: &[u8]) -> Result<Option<u16>> {
     }
 }
 
+/// Whether an answer says that its connection ends with it.
+pub(super) fn ends(protocol: Protocol, answer: &[u8]) -> bool {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let head = end.and_then(|end| std::str::from_utf8(&answer[..end]).ok());
+    protocol == Protocol::Http && head.is_some_and(closes)
+}
+
+fn closes(head: &str) -> bool {
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    lines.any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.trim() == "close")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +106,7 @@ mod tests {
         for (code, close) in [(200, false), (503, true)] {
             let bytes = answer(code, close);
             assert_eq!(status(Protocol::Http, &bytes).unwrap(), Some(code));
+            assert_eq!(ends(Protocol::Http, &bytes), close);
             assert_eq!(status(Protocol::Http, &bytes[..bytes.len() - 1]).unwrap(), None);
         }
         assert!(status(Protocol::Http, &[b'a'; 65 << 10]).is_err());

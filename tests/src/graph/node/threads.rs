@@ -214,8 +214,7 @@ impl Pool {
         }
         connections.in_use += 1;
         let now = Instant::now();
-        // A database closes no connection that idles, and nobody opens one to it without need.
-        let stays = self.call.protocol == Protocol::Postgres;
+        let stays = self.call.protocol.is_of_database();
         connections.idle.retain(|(_, since)| stays || now - *since < KEPT_MAX);
         Ok(connections.idle.pop().map(|(stream, _)| stream))
     }
@@ -227,7 +226,10 @@ impl Pool {
         if let Some(mut stream) = kept {
             let mut answer = Vec::with_capacity(512);
             match exchange(&mut stream, protocol, &request, &mut answer, deadline) {
-                Ok(status) => return Ok((status, Some(stream))),
+                Ok(status) => {
+                    let ends = http::ends(protocol, &answer);
+                    return Ok((status, (!ends).then_some(stream)));
+                }
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() && Instant::now() < deadline => {}
                 Err(error) => return Err(error),
@@ -237,11 +239,13 @@ impl Pool {
         ensure!(!left.is_zero(), "no time was left to connect");
         let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(self.call.to), left)?;
         stream.set_nodelay(true)?;
-        if let Some(greeting) = wire::greeting(protocol) {
+        for greeting in wire::greetings(protocol) {
             exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512), deadline)?;
         }
-        let status = exchange(&mut stream, protocol, &request, &mut Vec::with_capacity(512), deadline)?;
-        Ok((status, (!close).then_some(stream)))
+        let mut answer = Vec::with_capacity(512);
+        let status = exchange(&mut stream, protocol, &request, &mut answer, deadline)?;
+        let ends = close || http::ends(protocol, &answer);
+        Ok((status, (!ends).then_some(stream)))
     }
 }
 

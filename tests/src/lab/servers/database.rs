@@ -82,17 +82,22 @@ fn initial_database() -> Result<PathBuf> {
     })
 }
 
-fn make(folder: &Path) -> Result<()> {
-    let data = folder.join("data");
+/// Makes files of a server without a table in it, whose log has this size.
+pub(crate) fn make_empty(data: &Path, log_size: &str) -> Result<()> {
     run(Command::new("mariadb-install-db")
         .args([
             "--no-defaults",
             "--user=root",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
-            LOG_SIZE,
+            log_size,
         ])
-        .arg(format!("--datadir={}", data.display())))?;
+        .arg(format!("--datadir={}", data.display())))
+    .map(drop)
+}
+
+fn make(folder: &Path) -> Result<()> {
+    make_empty(&folder.join("data"), LOG_SIZE)?;
     let server = Private::start(folder)?;
     let ask = client_of(&server.socket, "");
     ask(SCHEMA)?;

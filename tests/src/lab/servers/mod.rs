@@ -2,7 +2,7 @@
 //! Nothing of the system's own services is read or written.
 
 mod application;
-mod database;
+pub(crate) mod database;
 mod front;
 mod plan;
 pub(crate) mod postgres;
