@@ -35,10 +35,6 @@ const UNUSUAL: f64 = 3.0;
 const UNUSUAL_LESS: f64 = 10.0;
 /// A queue that grew together with the response time has this many times its usual length.
 const LONGER: f64 = 4.0;
-/// A tier of which requests are known stands if it answered hardly any for so many windows in a row (150 ms), while its queue had this many times its
-/// usual length: it has to be felt before it answers again, for whoever is asked who holds it up tells nothing afterwards.
-const SILENT_WINDOWS: u32 = 3;
-const STANDS_LONGER: f64 = 2.0;
 /// What one more window without a backlog weighs in the usual number of busy workers.
 const BUSY_GAIN: f64 = 0.05;
 /// A tier rose to a plateau that is this many times its usual number of busy workers, and so many more: of few workers one or two more
@@ -73,8 +69,6 @@ pub(crate) struct Baseline {
     queued: f64,
     /// Answers in a window.
     answered: f64,
-    /// Windows in a row in which it answered hardly any.
-    silent_windows: u32,
     /// Windows since there was one, but those in which the tier was held up.
     idle_windows: u64,
 }
@@ -102,8 +96,6 @@ impl Baseline {
             self.learn_shared(s);
             self.learn_workers(s);
         }
-        let silent = self.is_silent(s, t);
-        self.silent_windows = if silent { self.silent_windows.saturating_add(1) } else { 0 };
         let felt = self.level(s, configured, t);
         self.learn_usual(s);
         felt
@@ -217,10 +209,7 @@ impl Baseline {
         } else {
             s.answered > 0.0 && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
         };
-        let stood = !s.connections_only
-            && self.silent_windows >= SILENT_WINDOWS
-            && s.queued_max >= STANDS_LONGER * self.queued;
-        (ratio >= t.felt_ratio || (longer && slow) || stands || stood).then_some((Level::Felt, ratio))
+        (ratio >= t.felt_ratio || (longer && slow) || stands).then_some((Level::Felt, ratio))
     }
 
     /// Whether a tier that usually answers, or of which only connections are known and that usually writes, hardly did.

@@ -244,17 +244,3 @@ fn an_accept_queue_of_a_few_places_is_too_small_to_be_judged_by_its_fill() {
     assert_eq!(level(5), None, "http.server's");
     assert_eq!(level(12), Some(Level::Near));
 }
-
-/// Fails where a tier of which everybody waits for a lock is felt only when the lock is given back: who held it is nobody's to tell then.
-#[test]
-fn a_tier_that_stands_is_felt_before_it_answers_again() {
-    let felt = |usual: u32, waiting: u32, windows: usize| {
-        let mut baseline = learn(&[(200, busy(usual, 0, 50.0))]);
-        let stands = busy(waiting, 0, 0.0);
-        (0..windows).map(|_| baseline.observe(&stands, None, &Thresholds::default())).any(|of| of.is_some())
-    };
-    assert!(!felt(4, 14, 2), "two windows without an answer");
-    assert!(felt(4, 14, 3));
-    assert!(!felt(4, 9, 20), "nine requests are no queue");
-    assert!(!felt(12, 20, 20), "hardly more than usual");
-}

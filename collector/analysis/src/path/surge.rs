@@ -1,11 +1,10 @@
 //! More requests than usual: followed upwards along arrivals to who sent them first, or had stored them. Owns how many more that are, and
 //! what is no more than was held back or came again; ranks no cause.
 
-use super::below::below;
 use super::step::{PATH_MAX, Place, Step};
 use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View, stands};
 use crate::baseline::QUEUE_MIN;
-use crate::config::RETRY_WINDOWS;
+use crate::config::{RETRY_WINDOWS, Thresholds};
 use crate::episode::Episode;
 use crate::episode::drop::{BACKOFFS, LATE_WINDOWS, late};
 use crate::frame::history::HISTORY_WINDOWS;
@@ -118,11 +117,7 @@ fn opened_at_once(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Optio
     let tier = view.topology.tiers.get(&caller).filter(|tier| !tier.listeners.is_empty())?;
     let up = view.node(&caller, tier, at, at.saturating_sub(LONGEST_WINDOWS), at);
     let waited = up.growth.is_some_and(|grown| grown.peak >= QUEUE_MIN) && up.onset < at;
-    // What waits in the caller for this very tier is an effect of it.
-    let is_here = |step: Step| step.place == Place::Tier(here.clone());
-    let stored = waited
-        && !view.was_sent_many(&caller, &up, at)
-        && !below(view, &caller, &up, at, &[]).is_some_and(is_here);
+    let stored = waited && !view.was_sent_many(&caller, &up, at) && !held_up(node, &up, at, view.thresholds);
     stored.then_some(Surge {
         at: caller,
         onset: up.onset,
@@ -131,6 +126,16 @@ fn opened_at_once(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Optio
         stored: true,
         connections: true,
     })
+}
+
+/// Whether a tier held a good part of what was in progress in a caller of it, since the caller's queue grew and until right before window `at`: then the
+/// caller waited for it, and is no cause of its queue. Answers that the caller did not read yet are not held there.
+fn held_up(node: &Node, caller: &Node, at: u64, thresholds: &Thresholds) -> bool {
+    let mean = |of: &Node, f: fn(&TierSample) -> f64| {
+        average(of.tier.range(caller.onset, at.saturating_sub(1)).map(|(_, s)| f(s)))
+    };
+    let active = mean(caller, |s| s.active).max(1.0);
+    mean(node, TierSample::queued) >= thresholds.explained_ratio * active
 }
 
 /// Whether the neighbour that took the CPU is itself a tier on the way of the requests that overflowed a queue of `path`, or below a tier to which
