@@ -8,6 +8,7 @@ pub mod locks;
 pub mod memory;
 pub mod namespaces;
 pub mod net;
+mod netlink;
 pub mod polled;
 mod qdiscs;
 pub mod repeated;

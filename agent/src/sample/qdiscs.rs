@@ -1,13 +1,14 @@
 //! What queueing disciplines dropped of what was to be sent: packets for which a device's queue had no room, or that a shaper gave up. Stands in no
 //! file, and is asked by rtnetlink(7) in the network namespace of the calling thread. Owns asking and reading the answers; knows no window.
 
+use crate::sample::netlink;
 use netlink_packet_core::{
     DecodeError, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
     NetlinkPayload, NetlinkSerializable, NlaBuffer, NlasIterator, parse_u32,
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
-use std::io::{Error, ErrorKind};
+use std::io::Error;
 
 /// `RTM_GETQDISC` of the kernel's rtnetlink.h.
 const GET_QDISC: u16 = 38;
@@ -84,8 +85,8 @@ pub(super) fn dropped() -> std::io::Result<u64> {
     let mut asks = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(Message::Asks));
     asks.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     asks.finalize();
-    let mut request = vec![0; asks.buffer_len()];
-    asks.serialize(&mut request);
+    let mut request = Vec::new();
+    netlink::append(&mut request, &asks);
     socket.send(&request, 0)?;
     let mut answer = Vec::with_capacity(ANSWER_BYTES);
     let mut sum = 0_u64;
@@ -107,25 +108,17 @@ enum Told {
 }
 
 /// Adds what one answer tells.
-fn take(mut answer: &[u8], sum: &mut u64) -> std::io::Result<Told> {
-    while !answer.is_empty() {
-        let message = NetlinkMessage::<Message>::deserialize(answer)
-            .map_err(|error| Error::new(ErrorKind::InvalidData, error.to_string()))?;
-        match message.payload {
-            NetlinkPayload::InnerMessage(Message::Is { parent: ROOT, drops }) => {
-                *sum = sum.saturating_add(u64::from(drops));
-            }
-            NetlinkPayload::Done(_) => return Ok(Told::All),
-            NetlinkPayload::Error(error) => {
-                let code = error.code.map_or(0, std::num::NonZero::get);
-                return Err(Error::from_raw_os_error(-code));
-            }
-            _ => {}
+fn take(answer: &[u8], sum: &mut u64) -> std::io::Result<Told> {
+    let (mut told, mut refused) = (Told::More, None);
+    netlink::each(answer, |message: NetlinkMessage<Message>| match message.payload {
+        NetlinkPayload::InnerMessage(Message::Is { parent: ROOT, drops }) => {
+            *sum = sum.saturating_add(u64::from(drops));
         }
-        let length = (message.header.length as usize).next_multiple_of(4);
-        answer = answer.get(length.max(1)..).unwrap_or_default();
-    }
-    Ok(Told::More)
+        NetlinkPayload::Done(_) => told = Told::All,
+        NetlinkPayload::Error(error) => refused = Some(netlink::code(&error)),
+        _ => {}
+    })?;
+    refused.map_or(Ok(told), |code| Err(Error::from_raw_os_error(-code)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The kernel's list of TCP sockets by netlink: sock_diag(7). Owns asking and reading the answers; knows no listener by name.
 
+use crate::sample::netlink;
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload, Nla as _,
 };
@@ -58,7 +59,7 @@ impl Diag {
         let mut found = Vec::new();
         for (family, id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
             let mut request = Vec::new();
-            append(&mut request, message(family, states.clone(), id, NLM_F_DUMP, 0));
+            netlink::append(&mut request, &message(family, states.clone(), id, NLM_F_DUMP, 0));
             self.socket.send(&request, 0)?;
             let mut refused = None;
             loop {
@@ -94,7 +95,7 @@ impl Diag {
             found.resize(first + part.len(), None);
             let mut request = Vec::new();
             for (number, (family, id)) in (1_u32..).zip(part) {
-                append(&mut request, message(*family, StateFlags::LISTEN, id.clone(), 0, number));
+                netlink::append(&mut request, &message(*family, StateFlags::LISTEN, id.clone(), 0, number));
             }
             self.socket.send(&request, 0)?;
             // The kernel answers while it takes the questions: everything is there already.
@@ -121,25 +122,17 @@ impl Diag {
     fn receive(&mut self, flags: i32, each: &mut dyn FnMut(u32, Answered)) -> std::io::Result<()> {
         self.answer.clear();
         self.socket.recv(&mut self.answer, flags)?;
-        let mut rest = self.answer.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest)
-                .map_err(|error| Error::new(ErrorKind::InvalidData, error.to_string()))?;
-            let length = (message.header.length as usize).next_multiple_of(4);
+        netlink::each(&self.answer, |message: NetlinkMessage<SockDiagMessage>| {
             let number = message.header.sequence_number;
             match message.payload {
                 NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
                     each(number, Answered::Found(found(*response)));
                 }
                 NetlinkPayload::Done(_) => each(number, Answered::Done),
-                NetlinkPayload::Error(error) => {
-                    each(number, Answered::Refused(error.code.map_or(0, std::num::NonZero::get)));
-                }
+                NetlinkPayload::Error(error) => each(number, Answered::Refused(netlink::code(&error))),
                 _ => {}
             }
-            rest = rest.get(length.max(1)..).unwrap_or_default();
-        }
-        Ok(())
+        })
     }
 }
 
@@ -170,12 +163,6 @@ fn message(
     let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
     message.finalize();
     message
-}
-
-fn append(to: &mut Vec<u8>, message: NetlinkMessage<SockDiagMessage>) {
-    let at = to.len();
-    to.resize(at + message.buffer_len().next_multiple_of(4), 0);
-    message.serialize(&mut to[at..at + message.buffer_len()]);
 }
 
 fn found(response: InetResponse) -> Found {

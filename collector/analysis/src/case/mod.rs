@@ -287,10 +287,10 @@ impl Case {
 
     /// Counts the attempts at the tiers that drop; `lost` is what they dropped in this frame.
     fn count_attempts(&mut self, view: View<'_>, now: u64, lost: &BTreeMap<TierKey, Lost>) {
-        let droppers: BTreeSet<TierKey> = self.drops.keys().map(|(key, _)| key.clone()).collect();
+        let droppers: BTreeSet<&TierKey> = self.drops.keys().map(|(key, _)| key).collect();
         for key in droppers {
-            let Some(tier) = view.topology.tiers.get(&key) else { continue };
-            let lost = lost.get(&key).copied().unwrap_or_default();
+            let Some(tier) = view.topology.tiers.get(key) else { continue };
+            let lost = lost.get(key).copied().unwrap_or_default();
             let attempts = view.history.window(&key.host, now).map(|window| {
                 let s = tier_sample(window, tier);
                 Attempts {
@@ -301,7 +301,7 @@ impl Case {
                     answered: s.answered,
                 }
             });
-            self.attempts.entry(key).or_default().take(now, attempts);
+            self.attempts.entry(key.clone()).or_default().take(now, attempts);
         }
     }
 
@@ -345,16 +345,16 @@ impl Case {
 
     /// Whether clients whose retries kept it alive may come to this tier again, or to one beside it.
     fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-        self.sustained.is_some()
-            && now <= self.last_active.saturating_add(self.backoff_windows())
-            && self.is_of(view, tier)
+        self.is_awaiting(now) && self.is_of(view, tier)
     }
 
     /// Whether such clients may come to this very tier, which dropped them.
     fn awaits_at(&self, tier: &TierKey, now: u64) -> bool {
-        self.sustained.is_some()
-            && self.last_drop_of(tier).is_some()
-            && now <= self.last_active.saturating_add(self.backoff_windows())
+        self.is_awaiting(now) && self.last_drop_of(tier).is_some()
+    }
+
+    fn is_awaiting(&self, now: u64) -> bool {
+        self.sustained.is_some() && now <= self.last_active.saturating_add(self.backoff_windows())
     }
 
     /// Whether those whom it dropped last fill this tier's queue and find room: connections that are due to be completed come beyond what usually
