@@ -191,7 +191,7 @@ await page.waitForSelector("section.timeline[data-marks]");
 const unseen = page.locator("li.hop.unobserved");
 same(await unseen.count(), 1, "tiers that nobody observes");
 const said = await unseen.textContent();
-check(said.includes("Not observed: no agent there.") && said.includes("37 calls to it in flight"), `what is known of it: ${said}`);
+check(said.includes("Unpaired: no agent sees its other end") && said.includes("37 calls to it in flight"), `what is known of it: ${said}`);
 same(await unseen.locator(".meter, .queued").count(), 0, "numbers of a tier that nobody observes");
 same(await unseen.locator("a").count(), 0, "links to a host that has no agent");
 const web = page.locator("li.hop.drop");

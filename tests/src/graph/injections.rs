@@ -138,25 +138,36 @@ fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
         return None;
     }
     let room = if takes_all { of.backlog } else { of.workers + of.backlog };
-    let opens_more = service == 0
-        || graph.services.iter().any(|from| {
-            let unbounded = |pool: u32| pool == 0 || from.runtime.takes_all();
-            from.calls.iter().any(|call| call.to == service && unbounded(call.pool))
-        });
-    // Of connections that are not kept no worker is set aside for each.
-    let calls = || graph.services.iter().flat_map(|from| &from.calls).filter(|call| call.to == service);
-    let most = calls().map(|call| call.pool).fold(0, u32::saturating_add);
-    let opens_more = opens_more || !of.runtime.keeps_connections() && most > room;
+    // Connections that may be opened to it at once. Of a pool they are open already where they are kept; a caller with a worker for each of its
+    // own requests opens no more than it has workers.
+    let calls = graph.services.iter().flat_map(|from| from.calls.iter().map(move |call| (from, call)));
+    let opened = calls.filter(|(_, call)| call.to == service).map(|(from, call)| match call.pool {
+        _ if from.runtime.takes_all() => u32::MAX,
+        0 => from.workers,
+        _ if of.runtime.keeps_connections() => 0,
+        pool => pool.min(from.workers),
+    });
+    let opens_more = service == 0 || opened.fold(0, u32::saturating_add) > room;
     opens_more.then(|| f64::from(room))
 }
 
-/// How long `stalled` has to answer nothing before somebody refuses requests, ms; `runs`: it goes on to run meanwhile.
+/// For how long somebody waits for an answer of a service, ms: clients outlast every stall.
+fn waits_for_ms(graph: &Graph, service: usize) -> f64 {
+    let calls = graph.services.iter().flat_map(|from| &from.calls).filter(|call| call.to == service);
+    calls.map(|call| f64::from(call.timeout_ms)).max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
+}
+
+/// How long `stalled` has to answer nothing before somebody refuses requests, ms; `runs`: it goes on to run meanwhile. Who calls it and gives up before that
+/// has room again.
 fn fills_after_ms(graph: &Graph, rates: &[f64], stalled: usize, runs: bool) -> Option<f64> {
     let rate = rates[stalled].min(graph.rate_per_second);
+    let waits = waits_for_ms(graph, stalled);
     (0..graph.services.len())
         .filter(|service| graph.reaches(*service, stalled))
-        .filter_map(|service| holds(graph, service, runs || service != stalled))
-        .map(|room| 1_000.0 * room / rate.max(1.0))
+        .filter_map(|service| {
+            let ms = 1_000.0 * holds(graph, service, runs || service != stalled)? / rate.max(1.0);
+            (service == stalled || ms * BEYOND <= waits).then_some(ms)
+        })
         .min_by(f64::total_cmp)
 }
 
@@ -198,8 +209,9 @@ fn pool_exhausted(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planne
     }
     let bounded = of.calls.iter().enumerate().filter(|(_, call)| call.pool > 0);
     let (index, call) = bounded.max_by_key(|(_, call)| call.share_percent)?;
-    let share = f64::from(call.share_percent) / 100.0;
-    stall(Cause::PoolExhausted, service, fills_ms / share.max(0.01), index as f64)
+    let ms = fills_ms / (f64::from(call.share_percent) / 100.0).max(0.01);
+    let waits = ms * BEYOND <= f64::from(call.timeout_ms);
+    waits.then(|| stall(Cause::PoolExhausted, service, ms, index as f64)).flatten()
 }
 
 fn burst(graph: &Graph) -> Planned {
@@ -408,10 +420,31 @@ mod tests {
         let caller =
             graph.services.iter().position(|of| of.calls.iter().any(|call| call.to == last)).unwrap();
         graph.services[caller].calls.iter_mut().for_each(|call| call.pool = 0);
+        graph.services[caller].workers = 1;
+        assert_eq!(holds(&graph, last, true), None, "a caller with one worker makes one call at a time");
+        graph.services[caller].workers = 1_000;
         assert!(holds(&graph, last, true).is_some());
         // An event loop that runs takes all of them, and one that stands what its queue holds.
         graph.services[0].runtime = Runtime::EventLoop;
         assert_eq!(holds(&graph, 0, true), None);
         assert_eq!(holds(&graph, 0, false), Some(f64::from(graph.services[0].backlog)));
+    }
+
+    #[test]
+    fn who_gives_up_before_the_queues_are_full_has_none_of_them_fill() {
+        let mut graph = Graph::of(1, 2);
+        let last = graph.services.len() - 1;
+        for service in &mut graph.services {
+            service.runtime = Runtime::Threads;
+            for call in &mut service.calls {
+                (call.pool, call.timeout_ms) = (4, 60_000);
+            }
+        }
+        let rates = graph.rates();
+        let fills = |graph: &Graph| fills_after_ms(graph, &rates, last, true);
+        let ms = fills(&graph).expect("everybody is patient");
+        let calls = graph.services.iter_mut().flat_map(|from| &mut from.calls);
+        calls.filter(|call| call.to == last).for_each(|call| call.timeout_ms = ms as u32);
+        assert_eq!(fills(&graph), None);
     }
 }
