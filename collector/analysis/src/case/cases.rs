@@ -1,7 +1,7 @@
 //! All open incidents: what opens one, what belongs to which, and which waves of drops are one of their own. Owns identity over time;
 //! `chain` finds the cause, `report` says when and how it is told.
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Life};
 use super::settled::Settled;
 use super::trigger::Trigger;
 use super::wave::Wave;
@@ -93,6 +93,11 @@ impl Cases {
     pub(crate) fn roots_of_drops(&self) -> Vec<Candidate> {
         let open = self.open.iter().filter_map(Case::root_of_drops);
         open.chain(self.closed_roots.iter().map(|(_, root)| root)).cloned().collect()
+    }
+
+    /// Who had something dropped when, where several cases may be of the same tiers.
+    pub(crate) fn lives(&self) -> Vec<Life> {
+        if self.open.len() < 2 { Vec::new() } else { self.open.iter().filter_map(Case::life).collect() }
     }
 
     /// Forgets the cases that are over.

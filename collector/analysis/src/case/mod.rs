@@ -3,7 +3,7 @@
 //! how it is told.
 
 pub(crate) mod cases;
-mod ledger;
+pub(crate) mod ledger;
 pub(crate) mod settled;
 mod sustain;
 pub(crate) mod trigger;
@@ -23,7 +23,7 @@ use crate::series::growth::RISE_MIN;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::TierKey;
 use cases::WAVE_WINDOWS;
-use ledger::Ledger;
+use ledger::{Beside, Ledger, Life};
 use settled::Settled;
 use std::collections::{BTreeMap, BTreeSet};
 use sustain::{Attempts, Served};
@@ -222,9 +222,9 @@ impl Case {
 
     /// Looks for its root while the windows around its start still come in; then at what became of the root, and of the drops. True if the
     /// root was looked for.
-    pub(crate) fn judge(&mut self, view: View<'_>, now: u64) -> bool {
+    pub(crate) fn judge(&mut self, view: View<'_>, now: u64, lives: &[Life]) -> bool {
         if self.diagnosis.is_some() && self.is_settled(now) {
-            self.remember(view, now);
+            self.remember(view, now, lives);
             self.judge_sustained(view, now);
             return false;
         }
@@ -236,8 +236,14 @@ impl Case {
             self.tiers.insert(root.clone());
         }
         self.diagnosis = Some(diagnosis);
-        self.remember(view, now);
+        self.remember(view, now, lives);
         true
+    }
+
+    /// From when to when it had something dropped; `None`: it had not.
+    fn life(&self) -> Option<Life> {
+        let first = self.drops.values().map(|d| d.first).min()?;
+        Some(Life { id: self.id.clone(), first, last: self.last_drop()?, tiers: self.tiers.clone() })
     }
 
     /// Whether the diagnosis is as it stays.
@@ -258,7 +264,7 @@ impl Case {
     }
 
     /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
-    fn remember(&mut self, view: View<'_>, now: u64) {
+    fn remember(&mut self, view: View<'_>, now: u64, lives: &[Life]) {
         // What a queue felt may go on for hours, and most of it is never told.
         if self.drops.is_empty() && !self.near && self.told.is_none() {
             return;
@@ -280,8 +286,9 @@ impl Case {
             let way = view.topology.path(root, &self.start).unwrap_or_default();
             way.into_iter().map(|key| (key, first.saturating_sub(EDGE_WINDOWS))).collect()
         });
+        let beside = Beside::new(lives, &self.id);
         for (key, from) in path.chain(above).chain(droppers).collect::<Vec<_>>() {
-            self.ledger.take(view, &key, from, now);
+            self.ledger.take(view, &key, from, now, beside);
         }
     }
 

@@ -19,8 +19,10 @@ use tailwater_model::window::{Host, WINDOW_NS};
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 pub(crate) const ONSET_TOLERANCE: u64 = 3;
-/// An episode fits badly that began longer before the queue grew than a millibottleneck lasts, or after its first rise.
+/// An episode fits badly that began longer before the queue grew than a millibottleneck lasts.
 const BADLY_TIMED: f64 = 0.7;
+/// One that began after the queue's first rise fits less well, though its tier hardly answered from then on.
+const STOPPED_LATER: f64 = 0.8;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
 const WAS_OVER: f64 = 0.6;
@@ -298,7 +300,7 @@ fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
             "{}; it began {ms} ms after the queue, and from then on {answered:.1} answers came per window where {rate:.1} are usual",
             e.why
         );
-        Some(Episode { quality: e.quality * BADLY_TIMED, why, ..e.clone() })
+        Some(Episode { quality: e.quality * STOPPED_LATER, why, ..e.clone() })
     });
     stopped.collect()
 }

@@ -5,6 +5,7 @@ use super::Report;
 use crate::baseline::Baseline;
 use crate::case::Case;
 use crate::case::cases::Cases;
+use crate::case::ledger::Life;
 use crate::config::Config;
 use crate::path::candidate::Candidate;
 use crate::path::chain::Diagnosis;
@@ -34,10 +35,10 @@ pub(crate) fn tell(
     now: u64,
 ) -> Vec<Incident> {
     let mut told = Vec::new();
-    let roots = cases.roots_of_drops();
+    let others = Others { roots: cases.roots_of_drops(), lives: cases.lives() };
     for case in &mut cases.open {
         let over = case.is_over(config, now);
-        told.extend(version(case, view, baselines, now, over, &roots));
+        told.extend(version(case, view, baselines, now, over, &others));
     }
     cases.close(config, now);
     told
@@ -50,31 +51,38 @@ pub(crate) fn close(
     baselines: &BTreeMap<TierKey, Baseline>,
     now: u64,
 ) -> Vec<Incident> {
-    let roots = cases.roots_of_drops();
+    let others = Others { roots: cases.roots_of_drops(), lives: cases.lives() };
     std::mem::take(&mut cases.open)
         .iter_mut()
-        .filter_map(|case| version(case, view, baselines, now, true, &roots))
+        .filter_map(|case| version(case, view, baselines, now, true, &others))
         .collect()
 }
 
-/// A new version of a case's incident, if there is something new to tell; `roots`: those of what is dropped, or was of late.
+/// What is known of all cases, of which each is told by itself.
+struct Others {
+    /// Roots of what is dropped, or was of late.
+    roots: Vec<Candidate>,
+    lives: Vec<Life>,
+}
+
+/// A new version of a case's incident, if there is something new to tell.
 fn version(
     case: &mut Case,
     view: View<'_>,
     baselines: &BTreeMap<TierKey, Baseline>,
     now: u64,
     over: bool,
-    roots: &[Candidate],
+    others: &Others,
 ) -> Option<Incident> {
     let drops = !case.drops.is_empty();
     if !drops && !over && now.saturating_sub(case.opened) < TELL_WITHOUT_DROPS {
         return None;
     }
-    let searched = case.judge(view, now);
+    let searched = case.judge(view, now, &others.lives);
     // A queue that felt the very root of an incident with drops is a further symptom of it, and wakes nobody once more.
     if !drops
         && case.told.is_none()
-        && (case.is_of_the_dropped() || roots.iter().any(|root| case.has_root(root)))
+        && (case.is_of_the_dropped() || others.roots.iter().any(|root| case.has_root(root)))
     {
         return None;
     }
