@@ -18,7 +18,7 @@ use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::incident::{Culprit, Resource, identity};
-use tailwater_model::window::{EntityId, Host, WindowIndex};
+use tailwater_model::window::{EntityId, Host, WINDOW_NS, WindowIndex};
 
 /// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
 const CASES_MAX: usize = 64;
@@ -199,7 +199,14 @@ impl Cases {
             self.open.get(*i).is_some_and(own)
         };
         let has_drops = |i: &usize| self.open.get(*i).is_some_and(|case| !case.drops.is_empty());
-        let newest = self.belongs(view, config, tier, now);
+        // Whoever is left of an overload that retries kept alive may come after the quiet, and fill the queue for others; who comes for the first time,
+        // without them, begins another.
+        let quiet = config.quiet_ns / WINDOW_NS;
+        let comes = |case: &Case| {
+            let since = case.last_drop().map_or(0, |last| now.saturating_sub(last));
+            since <= quiet || case.completes(view, tier, now)
+        };
+        let newest = self.belongs(view, config, tier, now).filter(|i| self.open.get(*i).is_some_and(comes));
         if let Some(newest) = newest.filter(has_drops)
             && !own(&newest)
         {
@@ -207,7 +214,7 @@ impl Cases {
         }
         // A wave may have been felt before it overflowed the queue: that is no incident of its own.
         let felt = newest.filter(|i| !has_drops(i));
-        let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now));
+        let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now) && comes(case));
         let wave = wave.filter(|i| felt.is_some() && !own(i));
         wave.or_else(|| self.of_one_cause(view, config, tier, now)).or(felt)
     }
@@ -427,6 +434,7 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sustain::Kept;
     use super::*;
     use crate::baseline::congestion::Congestion;
     use crate::config::Thresholds;
@@ -453,7 +461,12 @@ mod tests {
         let felt =
             Case::open(&Trigger { tier: key.clone(), level: Level::Near, ratio: 1.0 }, late, "felt".into());
         let again = dropped(40, 40, 40);
-        for (open, other) in [(vec![case.clone()], None), (vec![case, felt], Some(1))] {
+        // Also after an overload that retries kept alive: what is left of them is looked for longer, and nobody else is taken for it.
+        let rates = Kept { share: 0.5, attempts: 9.0, first: 4.0, capacity: 5.0, waiting: 3.0, last: 1058 };
+        let mut kept = case.clone();
+        kept.sustained = Some((key.clone(), 1010, rates));
+        let open = [(vec![case.clone()], None), (vec![case, felt], Some(1)), (vec![kept], None)];
+        for (open, other) in open {
             let cases = Cases { open, ..Cases::default() };
             let of = |d: &Dropped| cases.dropping(view, &config, &key, late, &[d]);
             assert_eq!(of(&again), Some(0));
