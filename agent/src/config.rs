@@ -60,6 +60,15 @@ pub struct Layer {
         env = "TAILWATER_AGENT_POLL_ONLY"
     )]
     pub poll_only: Option<bool>,
+    /// Look at the threads of a server that has answered nothing for 100 ms, and read from its memory who holds the lock that they wait for [default: false]
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        env = "TAILWATER_AGENT_LOCK_HOLDERS"
+    )]
+    pub lock_holders: Option<bool>,
     /// Do what a collector that proves who it is asks for: windows to a batch, signals left out; false: nothing of it [default: true]
     #[arg(long, value_name = "true|false", env = "TAILWATER_AGENT_TAKE_CONFIGURATION")]
     pub take_configuration: Option<bool>,
@@ -193,6 +202,7 @@ pub struct Config {
     pub buffered_batches: usize,
     pub disabled_signals: BTreeSet<SignalName>,
     pub poll_only: bool,
+    pub lock_holders: bool,
     pub take_configuration: bool,
     #[serde(flatten)]
     pub late: Late,
@@ -531,6 +541,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         buffered_batches,
         disabled_signals,
         poll_only: poll_only.unwrap_or(false),
+        lock_holders: pick!(lock_holders).1.unwrap_or(false),
         take_configuration: pick!(take_configuration).1.unwrap_or(true),
         late,
         cpu_budget_ratio,

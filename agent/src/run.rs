@@ -28,6 +28,7 @@ use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
 use crate::run::renewer::Renewer;
 use crate::run::steering::Steering;
+use crate::sample::futexes::Futexes;
 use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sampler, Sink};
@@ -117,7 +118,8 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
-    let view = view.with_locks(Locks::of(&config.databases, Path::new(THIS)));
+    let futexes = Futexes::new(config.lock_holders.then_some(Path::new("/")));
+    let view = view.with_locks(Locks::of(&config.databases, Path::new(THIS)), futexes);
     let handle = Handle::new(disabled).map_err(|source| RunError::Start { what: "eventfd", source })?;
     // From here on only /proc and maps that are open already are needed; threads started later inherit the rest.
     privilege::drop_unneeded()?;

@@ -4,6 +4,7 @@
 mod beside;
 pub mod block;
 pub mod counters;
+pub mod futexes;
 pub mod locks;
 pub mod memory;
 pub mod namespaces;

@@ -65,6 +65,8 @@ pub struct Window {
     pub kernel_counts: Vec<KernelCount>,
     /// Who held locks in databases that were asked.
     pub blockings: Vec<Blocking>,
+    /// Locks inside of servers that their threads waited for.
+    pub locked_threads: Vec<LockedThreads>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -143,6 +145,34 @@ pub struct KernelCount {
     pub windows: u32,
     /// From the window of the second read to the one that tells it.
     pub windows_ago: u32,
+}
+
+/// Threads of a server that waited for one lock inside of it, while none of its requests was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockedThreads {
+    /// Its listener.
+    pub listener: ListenerKey,
+    /// From the window in which it was looked at to the one that tells it.
+    pub windows_ago: u32,
+    /// So many wait for the lock, …
+    pub waiting: u32,
+    /// … of so many that the process has.
+    pub threads: u32,
+    /// Which of them holds it; `None`: the lock does not say, or not one of them.
+    pub holder: Option<LockingThread>,
+}
+
+/// A thread that holds a lock, as it was seen then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockingThread {
+    /// Its id.
+    pub tid: u32,
+    /// Its name.
+    pub comm: String,
+    /// It ran, or wanted to.
+    pub runs: bool,
+    /// The function of the kernel that it slept in; empty: it ran, or that may not be known.
+    pub slept_in: String,
 }
 
 /// What a database told of its locks.

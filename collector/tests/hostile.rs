@@ -15,7 +15,7 @@ use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
     AgentStatus, Blocking, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates,
-    KernelCount, Meeting, Table, WindowBatch, Workload, agent_message::Body,
+    KernelCount, LockedThreads, Meeting, Table, WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -113,6 +113,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
             let meetings = vec![Meeting::default(); 1_000_000];
             let kernel_counts = vec![KernelCount::default(); 1_000_000];
             let blockings = vec![Blocking::default(); 1_000_000];
+            let locked_threads = vec![LockedThreads::default(); 1_000_000];
             let empty = || batch(64, Vec::new());
             vec![
                 Body::Batch(WindowBatch { in_flight_states, ..empty() }),
@@ -120,6 +121,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
                 Body::Batch(WindowBatch { meetings, ..empty() }),
                 Body::Batch(WindowBatch { kernel_counts, ..empty() }),
                 Body::Batch(WindowBatch { blockings, ..empty() }),
+                Body::Batch(WindowBatch { locked_threads, ..empty() }),
             ]
         }
         _ => {

@@ -1,6 +1,6 @@
 //! Refuses system calls that a measuring agent has no use for once its programs are attached: whoever got hold of one of its threads, by
-//! something that it parses, starts no program with them, loads none into the kernel, writes no file and looks into no process. Owns
-//! the list.
+//! something that it parses, starts no program with them, loads none into the kernel, writes no file and traces no process. Owns the
+//! list.
 //!
 //! A filter belongs to a thread and to those that it starts (seccomp(2)). What is refused fails with EPERM, as it does for a user without
 //! the right, so that a system on which one of these is needed after all loses one signal and not the agent.

@@ -82,8 +82,9 @@ impl Scope {
             states,
             blocked_loops,
             cpu_shares,
-            blockings: _,     // told after this
-            kernel_counts: _, // of namespaces of the listeners that are left, or of the machine
+            blockings: _,      // told after this
+            locked_threads: _, // the same
+            kernel_counts: _,  // of namespaces of the listeners that are left, or of the machine
             culprits,
             polled: _,
         } = window;

@@ -251,6 +251,35 @@ impl<W: Write + Send> Dump<W> {
         }
     }
 
+    fn locked_threads(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.locked_threads {
+            let at = self.name(EntityKind::Listener, of.listener);
+            match self.form {
+                Form::Text => {
+                    let held = of.holder.as_ref().map_or_else(String::new, |by| {
+                        let does = if by.runs { "runs" } else { by.slept_in.as_str() };
+                        format!(", held by {} ({}): {does}", by.comm, by.tid)
+                    });
+                    let what =
+                        format!("{at}: {} of {} threads wait for one mutex{held}", of.waiting, of.threads);
+                    self.line(&format!("{time}  mutex    {}", printable(&what)));
+                }
+                Form::Json => {
+                    let holder = of.holder.as_ref().map(|by| {
+                        serde_json::json!({
+                            "thread": by.tid, "comm": by.comm, "runs": by.runs, "slept_in": by.slept_in,
+                        })
+                    });
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "mutex", "listener": at,
+                        "windows_ago": of.windows_ago, "waiting": of.waiting, "threads": of.threads, "holder": holder,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+
     fn blockings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for of in &batch.blockings {
             let at = self.name(EntityKind::Listener, of.listener);
@@ -321,6 +350,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.meetings(&time, &window, &batch);
         self.kernel_counts(&time, &window, &batch);
         self.blockings(&time, &window, &batch);
+        self.locked_threads(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

@@ -6,6 +6,7 @@ use crate::config::Late;
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
 use crate::sample::counters::Counters;
+use crate::sample::futexes::Futexes;
 use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
@@ -72,6 +73,7 @@ pub struct View {
     shares: Shares,
     counters: Counters,
     locks: Locks,
+    futexes: Futexes,
 }
 
 impl View {
@@ -79,16 +81,16 @@ impl View {
     pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas, watched: Watched) -> Self {
         let root = Path::new("/");
         let (shares, counters) = (Shares::new(root), Counters::new(root));
-        let locks = Locks::default();
-        let mut view = Self { entities, scope, quotas, watched, shares, counters, locks };
+        let (locks, futexes) = (Locks::default(), Futexes::new(None));
+        let mut view = Self { entities, scope, quotas, watched, shares, counters, locks, futexes };
         view.look_around();
         view
     }
 
-    /// With databases that are asked for their locks.
+    /// With databases that are asked for their locks, and servers whose threads are looked at.
     #[must_use]
-    pub fn with_locks(self, locks: Locks) -> Self {
-        Self { locks, ..self }
+    pub fn with_locks(self, locks: Locks, futexes: Futexes) -> Self {
+        Self { locks, futexes, ..self }
     }
 
     fn look_around(&mut self) {
@@ -126,6 +128,7 @@ impl View {
         }
         self.counters.step(window, || scope::process_to_ask(self.scope.as_ref(), &self.entities));
         self.locks.step(window);
+        self.futexes.step(window);
         refreshed
     }
 

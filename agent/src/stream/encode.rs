@@ -95,6 +95,7 @@ impl Encoder {
             meetings: meetings(windows, entities),
             kernel_counts: kernel_counts(windows),
             blockings: blockings(windows, entities),
+            locked_threads: locked_threads(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -317,6 +318,25 @@ fn blockings(windows: &[Window], entities: &mut Entities) -> Vec<v1::Blocking> {
                 statement: by.statement.clone(),
             })
             .collect(),
+    })
+    .collect()
+}
+
+fn locked_threads(windows: &[Window], entities: &mut Entities) -> Vec<v1::LockedThreads> {
+    let all =
+        (0_u32..).zip(windows).flat_map(|(offset, w)| w.locked_threads.iter().map(move |t| (offset, t)));
+    all.map(|(window_offset, of)| v1::LockedThreads {
+        window_offset,
+        windows_ago: of.windows_ago,
+        listener: entities.listener(of.listener),
+        waiting: of.waiting,
+        threads: of.threads,
+        holder: of.holder.as_ref().map(|by| v1::LockingThread {
+            tid: by.tid,
+            comm: by.comm.clone(),
+            runs: by.runs,
+            slept_in: by.slept_in.clone(),
+        }),
     })
     .collect()
 }

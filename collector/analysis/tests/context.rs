@@ -11,7 +11,8 @@ use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::{
-    Blocker, Blocking, Input, KernelCount, KernelCounter, ListenerInfo, WorkloadInfo,
+    Blocker, Blocking, Input, KernelCount, KernelCounter, ListenerInfo, LockedThreads, LockingThread,
+    WorkloadInfo,
 };
 
 /// A database that stands still for 600 ms, which has the web tier drop.
@@ -214,6 +215,40 @@ fn what_a_database_said_of_its_locks_is_told_with_the_root() {
     assert_eq!(late.do_now, plain.do_now);
     let later = told(Some(of), 7_500);
     assert_eq!(later.root.locks, None, "of another time");
+}
+
+/// A server whose threads wait for a mutex, which was looked at while they did, and at another time.
+#[test]
+fn which_thread_held_a_mutex_is_told_with_the_root() {
+    let told = |locked: Option<LockedThreads>, at: u64| {
+        let mut trace = Sim::default().act(At::Db, 6000..6600, Do::Lock).run();
+        let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+        for (window, ms) in trace.windows.iter_mut().zip(windows) {
+            if window.host == "db-1" && ms == at {
+                let listener = *window.listeners.keys().next().unwrap();
+                let locked = locked.clone().map(|of| LockedThreads { listener, ..of });
+                window.locked_threads.extend(locked);
+            }
+        }
+        told(&trace)
+    };
+    let by = LockingThread {
+        thread: 4242,
+        comm: "flush".to_owned(),
+        runs: false,
+        slept_in: "do_fsync".to_owned(),
+    };
+    let of = LockedThreads { listener: 0, windows_ago: 1, waiting: 14, threads: 16, holder: Some(by) };
+    let plain = told(None, 0);
+    assert_eq!((plain.root.resource, plain.root.lock.as_ref()), (Resource::Lock, None), "{plain:#?}");
+    let incident = told(Some(of.clone()), 6_300);
+    let clause = "; 14 of its 16 threads waited for one mutex; thread `flush` (4242) held it and slept in `do_fsync`. ";
+    assert!(incident.root.evidence.contains(clause), "{}", incident.root.evidence);
+    assert!(incident.do_now.as_ref().is_some_and(|now| now.contains("thread 4242 (`flush`) of ")));
+    let unknown = told(Some(LockedThreads { holder: None, ..of.clone() }), 6_300);
+    assert!(unknown.root.evidence.contains("who held it is not known"), "{}", unknown.root.evidence);
+    assert_eq!(unknown.do_now, plain.do_now);
+    assert_eq!(told(Some(of), 7_500).root.lock, None, "of another time");
 }
 
 #[test]

@@ -308,6 +308,9 @@ pub struct HostWindow {
     /// What databases told of their locks. For the analysis alone, as `meetings`.
     #[serde(default)]
     pub blockings: Vec<Blocking>,
+    /// Locks inside of servers that their threads waited for. For the analysis alone, as `meetings`.
+    #[serde(default)]
+    pub locked_threads: Vec<LockedThreads>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -360,6 +363,40 @@ pub struct Blocker {
 pub fn blockings_bytes(all: &[Blocking]) -> usize {
     let of = |by: &Blocker| size_of::<Blocker>() + by.statement.len();
     all.iter().map(|b| size_of::<Blocking>() + b.blockers.iter().map(of).sum::<usize>()).sum()
+}
+
+/// Threads of a server that waited for one lock inside of it, while none of its requests was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockedThreads {
+    pub listener: EntityId,
+    /// From the window in which it was looked at to the one that tells it.
+    pub windows_ago: u32,
+    /// So many waited for the lock, …
+    pub waiting: u32,
+    /// … of so many that the process has.
+    pub threads: u32,
+    /// Which of them held it; `None`: the lock does not say, or not one of them.
+    pub holder: Option<LockingThread>,
+}
+
+/// A thread that held a lock, as it was seen then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockingThread {
+    /// Its id.
+    pub thread: u32,
+    /// Its name.
+    pub comm: String,
+    /// It ran, or wanted to.
+    pub runs: bool,
+    /// The function of the kernel that it slept in; empty: it ran, or that may not be known.
+    pub slept_in: String,
+}
+
+/// What such locks take in memory.
+#[must_use]
+pub fn locked_bytes(all: &[LockedThreads]) -> usize {
+    let names = |of: &LockedThreads| of.holder.as_ref().map_or(0, |by| by.comm.len() + by.slept_in.len());
+    all.iter().map(|of| size_of::<LockedThreads>() + names(of)).sum()
 }
 
 /// What the kernel counts in the network namespaces of a host's listeners, or on its whole machine (`telemetry.proto`: `KernelCounter`).

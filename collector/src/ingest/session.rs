@@ -13,7 +13,7 @@ use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
     DeviceWindow, EdgeWindow, HostWindow, Input, KernelCount, ListenerWindow, Meeting, WINDOW_NS,
-    WorkloadWindow, blockings_bytes,
+    WorkloadWindow, blockings_bytes, locked_bytes,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -71,6 +71,7 @@ fn weight(input: &Input) -> usize {
         + window.meetings.len() * size_of::<Meeting>()
         + window.kernel_counts.len() * size_of::<KernelCount>()
         + blockings_bytes(&window.blockings)
+        + locked_bytes(&window.locked_threads)
 }
 
 /// What follows from a message.

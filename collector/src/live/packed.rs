@@ -180,6 +180,7 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         meetings: Vec::new(),
         kernel_counts: Vec::new(),
         blockings: Vec::new(),
+        locked_threads: Vec::new(),
         culprits: Vec::new(),
     }
 }

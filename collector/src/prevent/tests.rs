@@ -70,6 +70,7 @@ fn incident() -> Incident {
             culprits: Vec::new(),
             event_loop: None,
             locks: None,
+            lock: None,
             replicas: None,
             saturated: None,
             evidence: String::new(),

@@ -296,6 +296,43 @@ pub struct WindowBatch {
     pub kernel_counts: ::prost::alloc::vec::Vec<KernelCount>,
     #[prost(message, repeated, tag = "63")]
     pub blockings: ::prost::alloc::vec::Vec<Blocking>,
+    #[prost(message, repeated, tag = "64")]
+    pub locked_threads: ::prost::alloc::vec::Vec<LockedThreads>,
+}
+/// Threads of a server that waited for one lock inside of it while none of its requests was answered, by what they are in and by what the lock says.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LockedThreads {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// from the window in which it was looked at to that one
+    #[prost(uint32, tag = "2")]
+    pub windows_ago: u32,
+    #[prost(uint32, tag = "3")]
+    pub listener: u32,
+    /// threads that wait for the lock
+    #[prost(uint32, tag = "4")]
+    pub waiting: u32,
+    /// of their process, as many as were looked at
+    #[prost(uint32, tag = "5")]
+    pub threads: u32,
+    /// absent: the lock does not say, or not one of them
+    #[prost(message, optional, tag = "6")]
+    pub holder: ::core::option::Option<LockingThread>,
+}
+/// A thread that holds a lock, as it was seen then.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LockingThread {
+    #[prost(uint32, tag = "1")]
+    pub tid: u32,
+    #[prost(string, tag = "2")]
+    pub comm: ::prost::alloc::string::String,
+    /// or wants to
+    #[prost(bool, tag = "3")]
+    pub runs: bool,
+    /// function of the kernel; empty: it ran, or that may not be known
+    #[prost(string, tag = "4")]
+    pub slept_in: ::prost::alloc::string::String,
 }
 /// What a database told of its locks when none of its requests was answered: asked by its own client, where the agent is configured to.
 #[derive(Clone, PartialEq, ::prost::Message)]

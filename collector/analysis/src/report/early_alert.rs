@@ -138,6 +138,7 @@ fn provisional(
             culprits: Vec::new(),
             event_loop: None,
             locks: None,
+            lock: None,
             replicas: None,
             saturated: None,
             evidence: "cause being determined".to_owned(),

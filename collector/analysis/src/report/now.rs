@@ -72,6 +72,13 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                 "end connection {connection} of {at} if it does not come back (pg_terminate_backend(), KILL), and have whoever opened it commit sooner"
             )
         }
+        Resource::Lock if root.lock.as_ref().is_some_and(|lock| lock.holder.is_some()) => {
+            let holder = root.lock.as_ref().and_then(|lock| lock.holder.as_ref());
+            let (thread, comm) = holder.map_or((0, ""), |by| (by.thread, by.comm.as_str()));
+            format!(
+                "look at what thread {thread} (`{comm}`) of {at} does while it holds its lock (its stack: gdb -p, eu-stack), and do that without the lock"
+            )
+        }
         Resource::Lock => format!(
             "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
         ),
@@ -146,6 +153,7 @@ mod tests {
             culprits: Vec::new(),
             event_loop: None,
             locks: None,
+            lock: None,
             replicas: None,
             saturated: None,
             evidence: String::new(),

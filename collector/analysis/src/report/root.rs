@@ -14,8 +14,9 @@ use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeSet;
 use tailwater_model::incident::{
-    Also, Alternative, LockHolder, Locks, Order, Replicas, Resource, Root, Saturated,
+    Also, Alternative, LockHolder, LockThread, Locks, Order, Replicas, Resource, Root, Saturated, ThreadLock,
 };
+use tailwater_model::window::{Blocking, EntityId, HostWindow, LockedThreads};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;
@@ -32,6 +33,9 @@ impl Report<'_> {
         root.replicas = self.replicas(&best.place);
         if let Some(locks) = &root.locks {
             root.evidence.push_str(&format!("; {}", locks.told()));
+        }
+        if let Some(lock) = &root.lock {
+            root.evidence.push_str(&format!("; {}", lock.told()));
         }
         root.evidence.push_str(&match learnt {
             Some(_) => {
@@ -110,22 +114,53 @@ impl Report<'_> {
         Some(Replicas { members: count(members.len()), hit: count(hit) })
     }
 
-    /// What a database said of its locks while it stood: of several answers the one that names whoever most waited for.
-    fn locks(&self, candidate: &Candidate) -> Option<Locks> {
+    /// What was told of locks at a tier that stood, of the time in which it did: with its host, and with the window in which it was asked. `at`: its
+    /// listener, and how many windows later it was told.
+    fn of_locks<'c, T>(
+        &self,
+        candidate: &'c Candidate,
+        all: impl Fn(&HostWindow) -> &[T],
+        at: impl Fn(&T) -> (EntityId, u32),
+    ) -> Option<(&'c str, Vec<(u64, &T)>)> {
         let Place::Tier(key) = &candidate.place else { return None };
         let stands = [Resource::Lock, Resource::Unexplained].contains(&candidate.episode.resource);
         let tier = self.tier(key).filter(|_| stands)?;
         let (first, last) = (candidate.episode.first, candidate.episode.last.saturating_add(EDGE_WINDOWS));
         let windows = self.view.history.windows_of(&key.host);
-        let all = (first..=self.now).filter_map(|index| windows.at(index)).flat_map(|window| {
-            let asked = |ago: u32| window.index.0.saturating_sub(ago.into());
-            window.blockings.iter().map(move |of| (asked(of.windows_ago), of))
+        let mut found = Vec::new();
+        for window in (first..=self.now).filter_map(|index| windows.at(index)) {
+            for of in all(window) {
+                let (listener, ago) = at(of);
+                let asked = window.index.0.saturating_sub(ago.into());
+                if (first..=last).contains(&asked) && tier.listeners.iter().any(|l| l.id == listener) {
+                    found.push((asked, of));
+                }
+            }
+        }
+        Some((key.host.as_str(), found))
+    }
+
+    /// The lock inside of a server that its threads waited for while it stood: of several looks the one that found most of them.
+    fn lock(&self, candidate: &Candidate) -> Option<ThreadLock> {
+        let at = |of: &LockedThreads| (of.listener, of.windows_ago);
+        let (host, all) = self.of_locks(candidate, |window| &window.locked_threads, at)?;
+        let (looked, most) = all.into_iter().max_by_key(|(_, of)| (of.waiting, of.holder.is_some()))?;
+        let holder = most.holder.as_ref().map(|by| LockThread {
+            thread: by.thread,
+            comm: by.comm.clone(),
+            ran: by.runs,
+            slept_in: by.slept_in.clone(),
         });
-        let of_it = all.filter(|(asked, of)| {
-            (first..=last).contains(asked) && tier.listeners.iter().any(|l| l.id == of.listener)
-        });
-        let (asked, most) =
-            of_it.max_by_key(|(_, of)| (of.blockers.first().map_or(0, |by| by.waiting), of.waiting))?;
+        let (waiting, threads) = (most.waiting, most.threads);
+        Some(ThreadLock { looked_unix_ns: self.start_ns(host, looked), waiting, threads, holder })
+    }
+
+    /// What a database said of its locks while it stood: of several answers the one that names whoever most waited for.
+    fn locks(&self, candidate: &Candidate) -> Option<Locks> {
+        let at = |of: &Blocking| (of.listener, of.windows_ago);
+        let (host, all) = self.of_locks(candidate, |window| &window.blockings, at)?;
+        let most = |(_, of): &(u64, &Blocking)| (of.blockers.first().map_or(0, |by| by.waiting), of.waiting);
+        let (asked, most) = all.into_iter().max_by_key(most)?;
         let holder = most.blockers.first().map(|by| LockHolder {
             connection: by.connection,
             waiting: by.waiting,
@@ -133,7 +168,7 @@ impl Report<'_> {
             held_ms: by.held_ms,
             statement: by.statement.clone(),
         });
-        Some(Locks { asked_unix_ns: self.start_ns(&key.host, asked), waiting: most.waiting, holder })
+        Some(Locks { asked_unix_ns: self.start_ns(host, asked), waiting: most.waiting, holder })
     }
 
     /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.
@@ -196,6 +231,7 @@ impl Report<'_> {
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
             locks: self.locks(candidate),
+            lock: self.lock(candidate),
             replicas: None,
             saturated: self.saturated(candidate),
             evidence,

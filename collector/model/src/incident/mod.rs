@@ -244,6 +244,9 @@ pub struct Root {
     /// What the database said of its locks; `None`: it is none that is asked, or waited for nothing of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
+    /// The lock inside of the server that its threads waited for; `None`: nobody looked, or they waited for none that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<ThreadLock>,
     /// How many servers do the same for the same callers, and how many of them stood with it; `None`: it is the only one, or that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Replicas>,
@@ -322,6 +325,49 @@ impl Locks {
             (false, statement) => format!("ran `{statement}`"),
         };
         format!("{} of its sessions waited for connection {}, which{since} {does}", by.waiting, by.connection)
+    }
+}
+
+/// A lock inside of a server that its threads waited for while it answered nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadLock {
+    /// When that was looked at, to the window.
+    pub looked_unix_ns: u64,
+    /// So many threads waited for it, …
+    pub waiting: u32,
+    /// … of so many that the process had.
+    pub threads: u32,
+    /// Which of them held it; `null`: the lock does not say, or not one of them.
+    pub holder: Option<LockThread>,
+}
+
+/// A thread that held a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockThread {
+    /// Its id.
+    pub thread: u32,
+    /// Its name.
+    pub comm: String,
+    /// It ran, or wanted to.
+    pub ran: bool,
+    /// The kernel's function that it slept in; empty: it ran, or that may not be known.
+    pub slept_in: String,
+}
+
+impl ThreadLock {
+    /// In a clause.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let waited = format!("{} of its {} threads waited for one mutex", self.waiting, self.threads);
+        let Some(by) = &self.holder else {
+            return format!("{waited}; who held it is not known");
+        };
+        let did = match (by.ran, by.slept_in.as_str()) {
+            (true, _) => "was running".to_owned(),
+            (false, "") => "slept".to_owned(),
+            (false, function) => format!("slept in `{function}`"),
+        };
+        format!("{waited}; thread `{}` ({}) held it and {did}", by.comm, by.thread)
     }
 }
 

@@ -1,6 +1,6 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `loops`, `meetings`, `shares` and
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `loops`, `meetings`, `shares` and
 //! `states` read what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
@@ -8,6 +8,7 @@ mod blockings;
 mod counts;
 mod drop_packets;
 mod fields;
+mod locked;
 mod loops;
 mod meetings;
 mod place;
@@ -19,6 +20,7 @@ use crate::ingest::sanity::{self, Absurd};
 use blockings::BlockingsError;
 use counts::CountsError;
 use drop_packets::DropPackets;
+use locked::LockedError;
 use loops::LoopsError;
 use place::PlaceError;
 use shares::SharesError;
@@ -102,6 +104,9 @@ pub enum ConvertError {
     /// Answers about locks that cannot be.
     #[error(transparent)]
     Blockings(#[from] BlockingsError),
+    /// Locks inside of servers that cannot be.
+    #[error(transparent)]
+    Locked(#[from] LockedError),
     /// Counts of the kernel that cannot be.
     #[error(transparent)]
     Counts(#[from] CountsError),
@@ -468,6 +473,7 @@ impl Converter {
         let (listeners, edges) = (&mut self.listeners, &mut self.edges);
         let met = meetings::met(&batch.meetings, count, |id| listeners.get(id), |id| edges.get(id))?;
         let blockings = blockings::told(&batch.blockings, count, |id| listeners.get(id))?;
+        let locked = locked::told(&batch.locked_threads, count, |id| listeners.get(id))?;
         let counted = counts::told(&batch.kernel_counts, count)?;
         let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
@@ -515,6 +521,11 @@ impl Converter {
         for (offset, blocking) in blockings {
             if let Some(window) = windows.get_mut(offset as usize) {
                 window.blockings.push(blocking);
+            }
+        }
+        for (offset, locked) in locked {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.locked_threads.push(locked);
             }
         }
         for (offset, counted) in counted {
