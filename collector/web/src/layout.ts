@@ -72,7 +72,8 @@ export function layout(graph: Topology, narrow: boolean, small = false): Drawn {
     const from = keyOf(e.from_host, e.from_workload);
     if (!boxes.has(from)) continue;
     const to = e.to_host !== null && e.to_workload !== null ? keyOf(e.to_host, e.to_workload) : null;
-    if (to === null) unseen.set(from, [...(unseen.get(from) ?? []), e.remote]);
+    // Several hosts of one tier may call the same address.
+    if (to === null) unseen.set(from, [...new Set([...(unseen.get(from) ?? []), e.remote])]);
     else if (to !== from && boxes.has(to)) wires.set(`${from}\r${to}`, { from, to });
   }
   for (const [from, remotes] of unseen) {
