@@ -78,7 +78,9 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         format!("; for {:.0} % of what waited {}", 100.0 * other.share, self::cause(&other.root, &at, false))
     };
     let also: String = incident.also.iter().map(also).collect();
-    let waiting = match incident.vlrt.expected {
+    // Whoever waits still is not counted yet, only expected.
+    let expected = if incident.state == State::Open { incident.vlrt.expected } else { 0 };
+    let waiting = match incident.vlrt.all().max(expected) {
         0 => String::new(),
         1 => " 1 client waits 1 s or longer.".to_owned(),
         n => format!(" {n} clients wait 1 s or longer."),
