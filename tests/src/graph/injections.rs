@@ -151,22 +151,26 @@ fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
     opens_more.then(|| f64::from(room))
 }
 
-/// For how long somebody waits for an answer of a service, ms: clients outlast every stall.
-fn waits_for_ms(graph: &Graph, service: usize) -> f64 {
-    let calls = graph.services.iter().flat_map(|from| &from.calls).filter(|call| call.to == service);
-    calls.map(|call| f64::from(call.timeout_ms)).max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
+/// For how long requests of a service wait that come to another one, ms: as long as the least patient call on the way there, of several ways on the most
+/// patient one.
+fn waits_for_ms(graph: &Graph, from: usize, to: usize) -> f64 {
+    let ways = graph.services[from].calls.iter().filter(|call| graph.reaches(call.to, to));
+    let waits = ways.map(|call| match call.to == to {
+        true => f64::from(call.timeout_ms),
+        false => f64::from(call.timeout_ms).min(waits_for_ms(graph, call.to, to)),
+    });
+    waits.max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
 }
 
-/// How long `stalled` has to answer nothing before somebody refuses requests, ms; `runs`: it goes on to run meanwhile. Who calls it and gives up before that
-/// has room again.
+/// How long `stalled` has to answer nothing before somebody refuses requests, ms; `runs`: it goes on to run meanwhile. Who gives up before that
+/// on the way there has room again.
 fn fills_after_ms(graph: &Graph, rates: &[f64], stalled: usize, runs: bool) -> Option<f64> {
     let rate = rates[stalled].min(graph.rate_per_second);
-    let waits = waits_for_ms(graph, stalled);
     (0..graph.services.len())
         .filter(|service| graph.reaches(*service, stalled))
         .filter_map(|service| {
             let ms = 1_000.0 * holds(graph, service, runs || service != stalled)? / rate.max(1.0);
-            (service == stalled || ms * BEYOND <= waits).then_some(ms)
+            (ms * BEYOND <= waits_for_ms(graph, service, stalled)).then_some(ms)
         })
         .min_by(f64::total_cmp)
 }

@@ -1,9 +1,10 @@
 //! All open incidents: what opens one, what belongs to which, and which waves of drops are one of their own. Owns identity over time;
 //! `chain` finds the cause, `report` says when and how it is told.
 
-use super::ledger::{Ledger, Life};
+use super::ledger::Ledger;
 use super::settled::Settled;
 use super::trigger::Trigger;
+use super::very_long::Life;
 use super::wave::Wave;
 use super::{Case, Lost};
 use crate::baseline::Level;
@@ -18,7 +19,7 @@ use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::incident::{Culprit, Resource, identity};
-use tailwater_model::window::{EntityId, Host, WINDOW_NS, WindowIndex};
+use tailwater_model::window::{EntityId, Host, WindowIndex};
 
 /// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
 const CASES_MAX: usize = 64;
@@ -57,6 +58,8 @@ pub(crate) struct Cases {
     newly_refused: Vec<Refused>,
     /// Roots of what was dropped, of cases that were closed lately, with the window in which they were.
     closed_roots: VecDeque<(u64, Candidate)>,
+    /// When such cases had something dropped, and where.
+    closed_lives: VecDeque<Life>,
 }
 
 impl Cases {
@@ -95,9 +98,12 @@ impl Cases {
         open.chain(self.closed_roots.iter().map(|(_, root)| root)).cloned().collect()
     }
 
-    /// Who had something dropped when, where several cases may be of the same tiers.
+    /// Who had something dropped when, of late, where several cases may be of the same tiers.
     pub(crate) fn lives(&self) -> Vec<Life> {
-        if self.open.len() < 2 { Vec::new() } else { self.open.iter().filter_map(Case::life).collect() }
+        if self.open.len() + self.closed_lives.len() < 2 {
+            return Vec::new();
+        }
+        self.open.iter().filter_map(Case::life).chain(self.closed_lives.iter().cloned()).collect()
     }
 
     /// Forgets the cases that are over.
@@ -107,6 +113,12 @@ impl Cases {
         self.closed_roots.retain(|(at, _)| now <= at.saturating_add(CLOSED_WINDOWS));
         while self.closed_roots.len() > CASES_MAX {
             self.closed_roots.pop_front();
+        }
+        let lives = self.open.iter().filter(|case| case.is_over(config, now)).filter_map(Case::life);
+        self.closed_lives.extend(lives);
+        self.closed_lives.retain(|life| life.is_remembered(now));
+        while self.closed_lives.len() > CASES_MAX {
+            self.closed_lives.pop_front();
         }
         self.open.retain(|case| !case.is_over(config, now));
     }
@@ -199,14 +211,7 @@ impl Cases {
             self.open.get(*i).is_some_and(own)
         };
         let has_drops = |i: &usize| self.open.get(*i).is_some_and(|case| !case.drops.is_empty());
-        // Whoever is left of an overload that retries kept alive may come after the quiet, and fill the queue for others; who comes for the first time,
-        // without them, begins another.
-        let quiet = config.quiet_ns / WINDOW_NS;
-        let comes = |case: &Case| {
-            let since = case.last_drop().map_or(0, |last| now.saturating_sub(last));
-            since <= quiet || case.completes(view, tier, now)
-        };
-        let newest = self.belongs(view, config, tier, now).filter(|i| self.open.get(*i).is_some_and(comes));
+        let newest = self.belongs(view, config, tier, now);
         if let Some(newest) = newest.filter(has_drops)
             && !own(&newest)
         {
@@ -214,7 +219,7 @@ impl Cases {
         }
         // A wave may have been felt before it overflowed the queue: that is no incident of its own.
         let felt = newest.filter(|i| !has_drops(i));
-        let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now) && comes(case));
+        let wave = self.open.iter().rposition(|case| case.is_filled_by_those_left(view, tier, now));
         let wave = wave.filter(|i| felt.is_some() && !own(i));
         wave.or_else(|| self.of_one_cause(view, config, tier, now)).or(felt)
     }
@@ -434,12 +439,15 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LEFT_WINDOWS;
     use super::super::sustain::Kept;
     use super::*;
     use crate::baseline::congestion::Congestion;
     use crate::config::Thresholds;
     use crate::episode::fixture::{dropped, short_of};
+    use crate::episode::quality;
     use crate::frame::history::History;
+    use crate::path::candidate::STOPPED_LATER;
     use crate::topology::graph::Topology;
 
     /// Fails where a wave of clients that back off is told as another incident, or where whatever overflows while they are waited for is
@@ -461,18 +469,50 @@ mod tests {
         let felt =
             Case::open(&Trigger { tier: key.clone(), level: Level::Near, ratio: 1.0 }, late, "felt".into());
         let again = dropped(40, 40, 40);
-        // Also after an overload that retries kept alive: what is left of them is looked for longer, and nobody else is taken for it.
-        let rates = Kept { share: 0.5, attempts: 9.0, first: 4.0, capacity: 5.0, waiting: 3.0, last: 1058 };
-        let mut kept = case.clone();
-        kept.sustained = Some((key.clone(), 1010, rates));
-        let open = [(vec![case.clone()], None), (vec![case, felt], Some(1)), (vec![kept], None)];
-        for (open, other) in open {
+        for (open, other) in [(vec![case.clone()], None), (vec![case, felt], Some(1))] {
             let cases = Cases { open, ..Cases::default() };
             let of = |d: &Dropped| cases.dropping(view, &config, &key, late, &[d]);
             assert_eq!(of(&again), Some(0));
             assert_eq!(of(&dropped(40, 0, 0)), other, "they come for the first time");
             assert_eq!(of(&Dropped { listener: 8, ..again.clone() }), other, "another queue");
         }
+    }
+
+    // A neighbour that took the CPU while its tier stopped answering, somewhat after its queue began to grow, is sure enough to be told as another
+    // incident, and so is a quota.
+    const _: () = assert!(
+        quality::NEIGHBOUR * STOPPED_LATER > OWN_CAUSE && quality::THROTTLED * STOPPED_LATER > OWN_CAUSE
+    );
+
+    /// Fails where whatever overflows while a few are left of an overload that retries kept alive is taken for them, or where others whose queue they
+    /// fill begin an incident of their own.
+    #[test]
+    fn who_comes_long_after_an_overload_for_the_first_time_begins_another() {
+        let (history, topology, congestion, thresholds) =
+            (History::default(), Topology::default(), Congestion::default(), Thresholds::default());
+        let view = View::of(&history, &topology, &congestion, &thresholds);
+        let config = Config::default();
+        let key = dropped(1, 0, 0).tier;
+        let trigger = |level| Trigger { tier: key.clone(), level, ratio: 1.0 };
+        let mut kept = Case::open(&trigger(Level::Drop), 500, "kept".into());
+        for window in [500, 700, 1000] {
+            kept.take_drops(window, &[&dropped(40, 40, 40)]);
+        }
+        kept.last_active = 1000;
+        let rates = Kept { share: 0.5, attempts: 9.0, first: 4.0, capacity: 5.0, waiting: 3.0, last: 1000 };
+        kept.sustained = Some((key.clone(), 600, rates));
+        let felt = |at| Case::open(&trigger(Level::Near), at, "felt".into());
+        let of = |now, felt: Option<Case>, d: &Dropped| {
+            let cases =
+                Cases { open: std::iter::once(kept.clone()).chain(felt).collect(), ..Cases::default() };
+            cases.dropping(view, &config, &key, now, &[d])
+        };
+        let first = dropped(40, 0, 0);
+        assert_eq!(of(1000 + LEFT_WINDOWS, None, &first), Some(0), "those who come again fill the queue");
+        let later = 1000 + LEFT_WINDOWS + 1;
+        assert_eq!(of(later, None, &first), None);
+        assert_eq!(of(later, Some(felt(later)), &first), Some(1), "another queue felt it first");
+        assert_eq!(of(later, None, &dropped(40, 40, 40)), Some(0), "they were dropped before");
     }
 
     /// Fails where clients that come again while something new stands make it an effect of what dropped them, or where what stands while a wave is

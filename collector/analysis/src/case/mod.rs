@@ -3,10 +3,11 @@
 //! how it is told.
 
 pub(crate) mod cases;
-pub(crate) mod ledger;
+mod ledger;
 pub(crate) mod settled;
 mod sustain;
 pub(crate) mod trigger;
+pub(crate) mod very_long;
 mod watch;
 mod wave;
 
@@ -23,13 +24,14 @@ use crate::series::growth::RISE_MIN;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::TierKey;
 use cases::WAVE_WINDOWS;
-use ledger::{Beside, Ledger, Life};
+use ledger::Ledger;
 use settled::Settled;
 use std::collections::{BTreeMap, BTreeSet};
 use sustain::{Attempts, Served};
 use tailwater_model::incident::{Incident, Resource};
 use tailwater_model::window::{Host, WINDOW_NS};
 use trigger::Trigger;
+use very_long::{Beside, Life};
 use watch::RootWatch;
 use wave::{Before, Waves, beyond};
 
@@ -37,6 +39,8 @@ use wave::{Before, Waves, beyond};
 /// client comes next after at most as long as it has tried and its first wait more ([`FIRST_WAIT`]; `tcp_retransmit_timer` doubles), an eighth late, and what is
 /// left of them after this is little.
 const BACKOFF_WINDOWS: u64 = 320;
+/// Of what is left of them who comes so much later (10 s) is too few to fill a queue for others: only what was dropped before is theirs.
+const LEFT_WINDOWS: u64 = 200;
 /// The first wait of a dropped SYN, and how late its timer may be, windows.
 const FIRST_WAIT: u64 = RETRY_WINDOWS + LATE_WINDOWS;
 /// What comes beside those who are due varies: up to so many times as many are they.
@@ -243,7 +247,10 @@ impl Case {
     /// From when to when it had something dropped; `None`: it had not.
     fn life(&self) -> Option<Life> {
         let first = self.drops.values().map(|d| d.first).min()?;
-        Some(Life { id: self.id.clone(), first, last: self.last_drop()?, tiers: self.tiers.clone() })
+        // While the root stands nobody is answered, and who finds the queue full without being dropped waits as long.
+        let last = self.last_drop()?.max(self.root_last().unwrap_or(0));
+        let tiers = self.tiers.iter().chain(self.ledger.tiers()).cloned().collect();
+        Some(Life { id: self.id.clone(), first, last, tiers })
     }
 
     /// Whether the diagnosis is as it stays.
@@ -355,6 +362,11 @@ impl Case {
         self.is_awaiting(now) && self.is_of(view, tier)
     }
 
+    /// Whether there may be so many of such clients that whoever is dropped there finds a queue that they fill.
+    fn is_filled_by_those_left(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+        now <= self.last_active.saturating_add(LEFT_WINDOWS) && self.is_backing_off(view, tier, now)
+    }
+
     /// Whether such clients may come to this very tier, which dropped them.
     fn awaits_at(&self, tier: &TierKey, now: u64) -> bool {
         self.is_awaiting(now) && self.last_drop_of(tier).is_some()
@@ -414,10 +426,10 @@ impl Case {
             || age >= config.max_incident_ns / WINDOW_NS
     }
 
-    /// For so long after its last activity whatever happens at its tiers belongs to it.
+    /// For so long after its last activity whatever happens at its tiers belongs to it: longer where those who come again may fill their queues.
     fn quiet_windows(&self, config: &Config) -> u64 {
         let quiet = if self.drops.is_empty() { config.quiet_without_drops_ns } else { config.quiet_ns };
-        (quiet / WINDOW_NS).max(self.backoff_windows())
+        (quiet / WINDOW_NS).max(self.backoff_windows().min(LEFT_WINDOWS))
     }
 
     /// For so long it is open: what is dropped after [`Case::quiet_windows`] belongs to it if it was dropped there before.
@@ -425,7 +437,7 @@ impl Case {
         let tried = self.tried_windows();
         let next = tried.saturating_add(late(tried)).saturating_add(FIRST_WAIT);
         let tried = if self.again { next } else { 0 };
-        self.quiet_windows(config).max(tried.min(BACKOFF_WINDOWS))
+        self.quiet_windows(config).max(self.backoff_windows()).max(tried.min(BACKOFF_WINDOWS))
     }
 
     /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.

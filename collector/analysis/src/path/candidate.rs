@@ -22,7 +22,7 @@ pub(crate) const ONSET_TOLERANCE: u64 = 3;
 /// An episode fits badly that began longer before the queue grew than a millibottleneck lasts.
 const BADLY_TIMED: f64 = 0.7;
 /// One that began after the queue's first rise fits less well, though its tier hardly answered from then on.
-const STOPPED_LATER: f64 = 0.8;
+pub(crate) const STOPPED_LATER: f64 = 0.8;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
 const WAS_OVER: f64 = 0.6;

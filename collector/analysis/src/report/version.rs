@@ -5,7 +5,7 @@ use super::Report;
 use crate::baseline::Baseline;
 use crate::case::Case;
 use crate::case::cases::Cases;
-use crate::case::ledger::Life;
+use crate::case::very_long::Life;
 use crate::config::Config;
 use crate::path::candidate::Candidate;
 use crate::path::chain::Diagnosis;
