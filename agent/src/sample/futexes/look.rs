@@ -16,10 +16,10 @@ const THREADS_MAX: usize = 1_024;
 const PROCESSES_MAX: usize = 64;
 /// So many threads wait for a mutex at least, for it to be told.
 const WAITING_LEAST: usize = 2;
-/// `FUTEX_WAIT` and the mask of its flags (`linux/futex.h`).
+/// `FUTEX_WAIT` and the mask of its flags (futex(2)).
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_FLAGS: u64 = 0x80 | 0x100;
-/// A mutex that is taken, and that somebody waits for (`lowlevellock.h`).
+/// A mutex that is taken, and that somebody waits for (lowlevellock of glibc).
 const CONTENDED: u64 = 2;
 /// Bytes of a mutex that say what it is and whose: `__lock`, `__count`, `__owner`, `__nusers`, `__kind`, of 4 each on 64 bits.
 const MUTEX_BYTES: usize = 20;
