@@ -108,19 +108,14 @@ impl Cases {
 
     /// Forgets the cases that are over.
     pub(crate) fn close(&mut self, config: &Config, now: u64) {
-        let roots = self.open.iter().filter(|case| case.is_over(config, now)).filter_map(Case::root_of_drops);
+        let over: Vec<Case> = self.open.extract_if(.., |case| case.is_over(config, now)).collect();
+        let roots = over.iter().filter_map(Case::root_of_drops);
         self.closed_roots.extend(roots.map(|root| (now, root.clone())));
         self.closed_roots.retain(|(at, _)| now <= at.saturating_add(CLOSED_WINDOWS));
-        while self.closed_roots.len() > CASES_MAX {
-            self.closed_roots.pop_front();
-        }
-        let lives = self.open.iter().filter(|case| case.is_over(config, now)).filter_map(Case::life);
-        self.closed_lives.extend(lives);
+        keep_newest(&mut self.closed_roots);
+        self.closed_lives.extend(over.iter().filter_map(Case::life));
         self.closed_lives.retain(|life| life.is_remembered(now));
-        while self.closed_lives.len() > CASES_MAX {
-            self.closed_lives.pop_front();
-        }
-        self.open.retain(|case| !case.is_over(config, now));
+        keep_newest(&mut self.closed_lives);
     }
 
     fn refuse(&mut self, host: &str, drops: bool) {
@@ -342,6 +337,11 @@ impl Cases {
             }
         }
     }
+}
+
+/// Of what is kept of closed cases, as many as may be open.
+fn keep_newest<T>(kept: &mut VecDeque<T>) {
+    kept.drain(..kept.len().saturating_sub(CASES_MAX));
 }
 
 /// The id of an incident that a tier opens: by the listener that dropped, else by its first one.

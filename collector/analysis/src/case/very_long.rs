@@ -128,29 +128,18 @@ impl Usual {
 
     /// What was counted in so many windows beyond that.
     pub(super) fn beyond(&self, counted: VeryLong, windows: u64) -> VeryLong {
-        let of = |counted: u64, usual: u64| {
+        counted.with(self.sums, |counted, usual| {
             counted.saturating_sub(usual.saturating_mul(windows).div_ceil(self.windows.max(1)))
-        };
-        VeryLong {
-            retried: of(counted.retried, self.sums.retried),
-            queued: of(counted.queued, self.sums.queued),
-            unread: of(counted.unread, self.sums.unread),
-            inside: of(counted.inside, self.sums.inside),
-        }
+        })
     }
 }
 
 /// What comes in a second, by those of its windows that are known. `None`: half of them or more are not.
 fn a_second(windows: &[VeryLong]) -> Option<VeryLong> {
     let known = windows.len() as u64;
-    let whole = |sum: u64| sum.saturating_mul(SECOND_WINDOWS).div_ceil(known.max(1));
-    let sum = windows.iter().copied().fold(VeryLong::default(), VeryLong::and);
-    (2 * known > SECOND_WINDOWS).then(|| VeryLong {
-        retried: whole(sum.retried),
-        queued: whole(sum.queued),
-        unread: whole(sum.unread),
-        inside: whole(sum.inside),
-    })
+    let sum = windows.iter().copied().reduce(VeryLong::and)?;
+    let whole = |_, sum: u64| sum.saturating_mul(SECOND_WINDOWS).div_ceil(known);
+    (2 * known > SECOND_WINDOWS).then(|| VeryLong::default().with(sum, whole))
 }
 
 #[cfg(test)]

@@ -65,23 +65,23 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
         Resource::Memory => {
             format!("look at what grew on {host}, and raise the memory limit of {at} or lower its caches")
         }
-        Resource::Lock if root.locks.as_ref().is_some_and(|locks| locks.holder.is_some()) => {
-            let holder = root.locks.as_ref().and_then(|locks| locks.holder.as_ref());
-            let connection = holder.map_or(0, |by| by.connection);
-            format!(
-                "end connection {connection} of {at} if it does not come back (pg_terminate_backend(), KILL), and have whoever opened it commit sooner"
-            )
+        Resource::Lock => {
+            let session = root.locks.as_ref().and_then(|locks| locks.holder.as_ref());
+            let thread = root.lock.as_ref().and_then(|lock| lock.holder.as_ref());
+            match (session, thread) {
+                (Some(by), _) => format!(
+                    "end connection {} of {at} if it does not come back (pg_terminate_backend(), KILL), and have whoever opened it commit sooner",
+                    by.connection
+                ),
+                (None, Some(by)) => format!(
+                    "look at what thread {} (`{}`) of {at} does while it holds its lock (its stack: gdb -p, eu-stack), and do that without the lock",
+                    by.thread, by.comm
+                ),
+                (None, None) => format!(
+                    "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
+                ),
+            }
         }
-        Resource::Lock if root.lock.as_ref().is_some_and(|lock| lock.holder.is_some()) => {
-            let holder = root.lock.as_ref().and_then(|lock| lock.holder.as_ref());
-            let (thread, comm) = holder.map_or((0, ""), |by| (by.thread, by.comm.as_str()));
-            format!(
-                "look at what thread {thread} (`{comm}`) of {at} does while it holds its lock (its stack: gdb -p, eu-stack), and do that without the lock"
-            )
-        }
-        Resource::Lock => format!(
-            "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
-        ),
         Resource::Pause if root.unit == THREADS => {
             format!(
                 "find out who stopped the process of {at} by a signal: a debugger, a snapshot, a supervisor, SIGSTOP by hand"

@@ -135,11 +135,17 @@ impl VeryLong {
     /// With those of another listener, or window.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// Of each kind what `of` makes of this one's number and the other's.
+    #[must_use]
+    pub fn with(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            retried: self.retried.saturating_add(other.retried),
-            queued: self.queued.saturating_add(other.queued),
-            unread: self.unread.saturating_add(other.unread),
-            inside: self.inside.saturating_add(other.inside),
+            retried: of(self.retried, other.retried),
+            queued: of(self.queued, other.queued),
+            unread: of(self.unread, other.unread),
+            inside: of(self.inside, other.inside),
         }
     }
 }
