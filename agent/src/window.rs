@@ -67,6 +67,8 @@ pub struct Window {
     pub blockings: Vec<Blocking>,
     /// Locks inside of servers that their threads waited for.
     pub locked_threads: Vec<LockedThreads>,
+    /// Who waited for servers of names when it ended.
+    pub lookups: Vec<(LookupsKey, WaitingLookups)>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -173,6 +175,28 @@ pub struct LockingThread {
     pub runs: bool,
     /// The function of the kernel that it slept in; empty: it ran, or that may not be known.
     pub slept_in: String,
+}
+
+/// A process that asks a server of names (DNS) by datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LookupsKey {
+    /// Its cgroup.
+    pub workload: CgroupId,
+    /// Its id.
+    pub pid: u32,
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Whom it asks, at port 53; IPv4 as v4-mapped.
+    pub server: std::net::Ipv6Addr,
+}
+
+/// Lookups of names that had no answer for a window or longer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitingLookups {
+    /// How many. A lookup of both families is one; on a socket that asks for many names at once half as many as queries.
+    pub lookups: u32,
+    /// For how long the longest of them.
+    pub longest_ns: u64,
 }
 
 /// What a database told of its locks.

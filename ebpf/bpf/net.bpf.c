@@ -24,6 +24,7 @@
 #include "net_accept_queue.h"
 #include "net_turns.h"
 #include "net_unix.h"
+#include "net_lookups.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -145,7 +146,8 @@ int BPF_PROG(net_ready_entry, struct sock *sk)
 	return PRICED(data_ready(sk));
 }
 
-static __always_inline int received(struct sock *sk, int length, int flags)
+/* `any`: of any kind of socket, and not of TCP alone. */
+static __always_inline int received(struct sock *sk, int length, int flags, const bool any)
 {
 	struct connection *c;
 	struct tcp_sock *tp;
@@ -154,7 +156,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 	if (flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
 	if (!is_tcp(sk))
-		return unix_received(sk, length);
+		return any && is_lookup(sk) ? lookup_answered(sk, length) : unix_received(sk, length);
 	if (length <= 0)
 		return 0;
 	c = known_connection(sk);
@@ -180,7 +182,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 {
-	return PRICED(received(sk, length, flags));
+	return PRICED(received(sk, length, flags, true));
 }
 
 /*
@@ -190,7 +192,7 @@ int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 SEC("fexit/tcp_recvmsg")
 int BPF_PROG(net_recv_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int flags, int *addr_len, int length)
 {
-	return PRICED(received(sk, length, flags));
+	return PRICED(received(sk, length, flags, false));
 }
 
 /* Before 5.19 (ec095263a965) with one parameter more. A kernel without that refuses it, because it reads behind the last. */
@@ -198,18 +200,21 @@ SEC("fexit/tcp_recvmsg")
 int BPF_PROG(net_recv_exit_before_5_19, struct sock *sk, struct msghdr *msg, unsigned long size, int nonblock, int flags,
 	     int *addr_len, int length)
 {
-	return PRICED(received(sk, length, flags));
+	return PRICED(received(sk, length, flags, false));
 }
 
-static __always_inline int sent(struct sock *sk, int length)
+static __always_inline int sent(struct sock *sk, int length, const bool any)
 {
 	struct connection *c;
 	bool unasked = false;
 	struct tcp_sock *tp;
 	struct hook h;
 
-	if (!is_tcp(sk))
-		return unix_sent(sk, length);
+	if (!is_tcp(sk)) {
+		if (!any || !is_lookup(sk))
+			return unix_sent(sk, length);
+		return length > 0 ? lookup_asked(sk) : 0;
+	}
 	if (length <= 0)
 		return 0;
 	c = known_connection(sk);
@@ -239,20 +244,53 @@ static __always_inline int sent(struct sock *sk, int length)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(net_send, struct sock *sk, int length, int flags)
 {
-	return PRICED(sent(sk, length));
+	return PRICED(sent(sk, length, true));
 }
 
 SEC("fexit/tcp_sendmsg")
 int BPF_PROG(net_send_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int length)
 {
-	return PRICED(sent(sk, length));
+	return PRICED(sent(sk, length, false));
 }
 
 /* sendfile(2) before 6.5 (dc97391e6610). */
 SEC("fexit/tcp_sendpage")
 int BPF_PROG(net_sendpage_exit, struct sock *sk, struct page *page, int offset, unsigned long size, int flags, int length)
 {
-	return PRICED(sent(sk, length));
+	return PRICED(sent(sk, length, false));
+}
+
+/* As the two tracepoints of data, for queries of names: what UDP sends and gives. IPv4 alone, as IPv6 has functions of its own. */
+static __always_inline int datagram_sent(struct sock *sk, int length)
+{
+	return length > 0 && is_lookup(sk) ? lookup_asked(sk) : 0;
+}
+
+SEC("fexit/udp_sendmsg")
+int BPF_PROG(net_lookup_sent, struct sock *sk, struct msghdr *msg, unsigned long size, int length)
+{
+	return PRICED(datagram_sent(sk, length));
+}
+
+static __always_inline int datagram_received(struct sock *sk, int length, int flags)
+{
+	if (flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_lookup(sk))
+		return 0;
+	return lookup_answered(sk, length);
+}
+
+SEC("fexit/udp_recvmsg")
+int BPF_PROG(net_lookup_answered, struct sock *sk, struct msghdr *msg, unsigned long size, int flags, int *addr_len, int length)
+{
+	return PRICED(datagram_received(sk, length, flags));
+}
+
+/* Before 5.19, as net_recv_exit_before_5_19. */
+SEC("fexit/udp_recvmsg")
+int BPF_PROG(net_lookup_answered_before_5_19, struct sock *sk, struct msghdr *msg, unsigned long size, int nonblock, int flags,
+	     int *addr_len, int length)
+{
+	return PRICED(datagram_received(sk, length, flags));
 }
 
 static __always_inline int resent(const struct sock *sk)
@@ -486,6 +524,18 @@ SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_unix_refused_before, struct sk_buff *skb)
 {
 	return unix_buffer_freed(skb);
+}
+
+/* The open sockets of which queries for names have no answer yet: what user space reads of it. */
+SEC("iter/bpf_sk_storage_map")
+int net_lookups(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	const struct lookup *l = ctx->value;
+	const struct sock *sk = ctx->sk;
+
+	if (l && sk)
+		lookup_told(ctx->meta->seq, sk, l);
+	return 0;
 }
 
 /* As net_tick, over the listeners of Unix sockets. */

@@ -273,16 +273,7 @@ impl EdgeName {
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
-        Self {
-            generation: words[0],
-            at: EdgeAddress {
-                cgroup: words[1],
-                netns: words[2] as u32,
-                port: (words[2] >> 32) as u16,
-                reserved: 0,
-                address: address([words[3], words[4]]),
-            },
-        }
+        Self { generation: words[0], at: edge_address([words[1], words[2], words[3], words[4]]) }
     }
 }
 
@@ -320,6 +311,49 @@ impl UnixPath {
         };
         let text = String::from_utf8_lossy(rest);
         before.chars().chain(text.chars().filter(|c| !c.is_control())).collect()
+    }
+}
+
+/// `struct lookup_counts` in 64-bit words: queries that were asked, and those that were answered.
+pub const LOOKUP_COUNTS_WORDS: usize = 2;
+
+/// `struct waiting_lookup`: an open socket of which queries for names have no answer yet, as `net_lookups` tells it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitingLookup {
+    /// Who asks whom; the port is that of the server.
+    pub key: EdgeAddress,
+    /// Since when, on CLOCK_MONOTONIC.
+    pub since_ns: u64,
+    /// The process that asked.
+    pub pid: u32,
+    /// Queries without an answer.
+    pub queries: u32,
+}
+
+impl WaitingLookup {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 6;
+
+    /// From what the iterator wrote.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        Self {
+            key: edge_address([words[0], words[1], words[2], words[3]]),
+            since_ns: words[4],
+            pid: words[5] as u32,
+            queries: (words[5] >> 32) as u32,
+        }
+    }
+}
+
+/// `struct edge_key` from its words.
+fn edge_address(words: [u64; 4]) -> EdgeAddress {
+    EdgeAddress {
+        cgroup: words[0],
+        netns: words[1] as u32,
+        port: (words[1] >> 32) as u16,
+        reserved: 0,
+        address: address([words[2], words[3]]),
     }
 }
 
@@ -456,11 +490,12 @@ pub struct NetLosses {
     pub connections_unknown: u64,
     pub ticks: u64,
     pub unix_refusals_unnamed: u64,
+    pub lookups_untracked: u64,
 }
 
 impl NetLosses {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 9;
+    pub const WORDS: usize = 10;
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
@@ -474,6 +509,7 @@ impl NetLosses {
             connections_unknown,
             ticks,
             unix_refusals_unnamed,
+            lookups_untracked,
         ] = words;
         Self {
             listeners_folded,
@@ -485,6 +521,7 @@ impl NetLosses {
             connections_unknown,
             ticks,
             unix_refusals_unnamed,
+            lookups_untracked,
         }
     }
 }

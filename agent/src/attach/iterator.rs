@@ -48,14 +48,27 @@ impl KernelIterator {
         self.link.try_clone()
     }
 
-    /// Walks once; the kernel's objects are those of the namespace that the calling thread is in (`bpf_iter_init_seq_net`). The programs
-    /// write nothing; reading to the end drives them.
+    /// Walks once; the kernel's objects are those of the namespace that the calling thread is in (`bpf_iter_init_seq_net`). Of programs that
+    /// write nothing: reading to the end drives them.
     pub fn run(&self) -> std::io::Result<()> {
-        // link_fd, flags.
-        let mut file = File::from(made(BPF_ITER_CREATE, [word(self.link.as_fd()), 0])?);
+        let mut file = self.open()?;
         let mut nothing = [0; 4096];
         while file.read(&mut nothing)? > 0 {}
         Ok(())
+    }
+
+    /// Walks once, of a program that writes: appends what it wrote, and stops where that would be more than `most` bytes. Returns whether it was all.
+    pub fn read(&self, into: &mut Vec<u8>, most: usize) -> std::io::Result<bool> {
+        let begun = into.len();
+        self.open()?.take(most as u64 + 1).read_to_end(into)?;
+        let all = into.len() - begun <= most;
+        into.truncate(begun + most);
+        Ok(all)
+    }
+
+    fn open(&self) -> std::io::Result<File> {
+        // link_fd, flags.
+        Ok(File::from(made(BPF_ITER_CREATE, [word(self.link.as_fd()), 0])?))
     }
 }
 

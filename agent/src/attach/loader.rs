@@ -294,6 +294,19 @@ impl LoadedObject {
             .map_err(|error| self.unbound(program, TARGET, error.to_string()))
     }
 
+    /// Binds an iterator program over sockets' storage to a map of that kind: it sees what is kept with sockets that are open.
+    pub fn iterator_over_sockets(
+        &mut self,
+        program: &str,
+        map: &str,
+        btf: &KernelBtf,
+    ) -> Result<KernelIterator, LoadError> {
+        const TARGET: &str = "bpf_sk_storage_map";
+        let loaded = self.load_iterator(program, TARGET, btf)?;
+        KernelIterator::over_map(&loaded, self.storage(map)?.fd().as_fd())
+            .map_err(|error| self.unbound(program, TARGET, error.to_string()))
+    }
+
     fn array(&self, name: &str) -> Result<&MapData, LoadError> {
         match self.ebpf.map(name) {
             Some(Map::Array(data)) => Ok(data),
@@ -301,16 +314,17 @@ impl LoadedObject {
         }
     }
 
+    /// What is kept with tasks or sockets.
+    fn storage(&self, name: &str) -> Result<&MapData, LoadError> {
+        match self.ebpf.map(name) {
+            Some(Map::Unsupported(map) | Map::SkStorage(map)) => Ok(map),
+            _ => Err(LoadError::Missing { object: self.object, kind: "storage map", name: name.to_owned() }),
+        }
+    }
+
     /// Whether the kernel really keeps what is put into a storage map. To be asked before anything is attached.
     pub fn keeps(&self, name: &str, owner: Owner) -> Result<(), LoadError> {
-        let (Some(Map::Unsupported(map) | Map::SkStorage(map)), object) = (self.ebpf.map(name), self.object)
-        else {
-            return Err(LoadError::Missing {
-                object: self.object,
-                kind: "storage map",
-                name: name.to_owned(),
-            });
-        };
+        let (map, object) = (self.storage(name)?, self.object);
         let bytes = map.info().map_err(|source| self.map_error(name, source))?.value_size();
         storage::try_out(map.fd().as_fd(), bytes as usize, owner).map_err(|source| LoadError::Storage {
             object,

@@ -84,7 +84,8 @@ impl Scope {
             cpu_shares,
             blockings: _,      // told after this
             locked_threads: _, // the same
-            kernel_counts: _,  // of namespaces of the listeners that are left, or of the machine
+            lookups,
+            kernel_counts: _, // of namespaces of the listeners that are left, or of the machine
             culprits,
             polled: _,
         } = window;
@@ -111,6 +112,7 @@ impl Scope {
         }
         by_socket!(accept_queues: owner, requests: owner, states: owner);
         by_socket!(calls: workload, retransmits: workload, connections: workload);
+        lookups.retain_mut(|(key, _)| self.takes(&mut key.workload, key.netns, own, entities));
         blocked_loops.retain_mut(|l| self.takes(&mut l.listener.owner, l.listener.netns, own, entities));
         meetings.retain_mut(|m| match &mut m.end {
             ConnectionEnd::Accepted(key) => self.takes(&mut key.owner, key.netns, own, entities),

@@ -280,6 +280,30 @@ impl<W: Write + Send> Dump<W> {
         }
     }
 
+    fn waiting_lookups(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.waiting_lookups {
+            let who = self.name(EntityKind::Workload, of.workload);
+            let server = address(&of.server);
+            let longest_ms = of.longest_ns / 1_000_000;
+            match self.form {
+                Form::Text => {
+                    let what = format!(
+                        "{who}: {} lookups wait for the server of names {server}, {longest_ms} ms at most",
+                        of.lookups
+                    );
+                    self.line(&format!("{time}  names    {}", printable(&what)));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "names", "workload": who,
+                        "server": server, "lookups": of.lookups, "longest_ms": longest_ms,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+
     fn blockings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for of in &batch.blockings {
             let at = self.name(EntityKind::Listener, of.listener);
@@ -351,6 +375,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.kernel_counts(&time, &window, &batch);
         self.blockings(&time, &window, &batch);
         self.locked_threads(&time, &window, &batch);
+        self.waiting_lookups(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
@@ -425,6 +450,13 @@ fn plain(json: &str) -> String {
         }
     }
     shown
+}
+
+/// An address as it is on the wire.
+fn address(bytes: &[u8]) -> String {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|bytes| std::net::Ipv4Addr::from(bytes).to_string());
+    let v6 = || <[u8; 16]>::try_from(bytes).map(|bytes| std::net::Ipv6Addr::from(bytes).to_string());
+    v4.or_else(|_| v6()).unwrap_or_else(|_| "?".to_owned())
 }
 
 fn socket(address: std::net::Ipv6Addr, port: u16) -> String {

@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `states` the time in state, `meetings` connections by what both ends know, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
+//! `states` the time in state, `meetings` connections by what both ends know, `lookups` names that are asked for, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -22,6 +22,7 @@ use tailwater_ebpf::record::NEST;
 mod edges;
 pub mod helper;
 mod listeners;
+mod lookups;
 mod loops;
 mod meetings;
 mod multiplexed;
@@ -33,6 +34,7 @@ mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
+use lookups::Lookups;
 use loops::Loops;
 use meetings::Meetings;
 use states::States;
@@ -116,6 +118,15 @@ const HOOKS: [Family; 9] = [
     Family(&[("net_unix_refused", Place::Tracepoint("consume_skb"))]),
 ];
 
+/// The same of queries for names where sockets' tracepoints of data are not there; IPv4 alone.
+const LOOKUP_HOOKS: [Family; 2] = [
+    Family(&[("net_lookup_sent", Place::Exit("udp_sendmsg"))]),
+    Family(&[
+        ("net_lookup_answered_before_5_19", Place::Exit("udp_recvmsg")),
+        ("net_lookup_answered", Place::Exit("udp_recvmsg")),
+    ]),
+];
+
 /// Who looks at the listening sockets' queues and drop counters every 5 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looking {
@@ -134,6 +145,19 @@ impl std::fmt::Display for Looking {
     }
 }
 
+/// Has queries for names seen: by the hooks of data that there are, else by hooks of their own. An error has the kernel's words.
+fn see_lookups(object: &mut LoadedObject, btf: &KernelBtf, hooks: &[Hook]) -> Result<(), String> {
+    let at = |name: &str| hooks.iter().find(|hook| hook.name == name).map(|hook| hook.at.clone());
+    let by_data = |name: &str| matches!(at(name), Some(Ok(Place::Tracepoint(_))));
+    if by_data("net_send") && by_data("net_recv") {
+        return Ok(());
+    }
+    for family in &LOOKUP_HOOKS {
+        family.attach(object, btf).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
 /// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
 const TIMER_REFUSED: [&str; 2] = ["bpf_timer", "unknown#169"];
 
@@ -148,6 +172,7 @@ pub struct NetSignals {
     edges: Edges,
     meetings: Meetings,
     loops: Loops,
+    lookups: Lookups,
     hooks: Vec<Hook>,
     walker: Walker,
     looking: Looking,
@@ -237,6 +262,8 @@ impl NetSignals {
             }
             hooks.push(Hook { name, at });
         }
+        let asked = see_lookups(&mut object, config.btf, &hooks);
+        let lookups = Lookups::open(&mut object, config.btf, asked, config.epoch_offset_ns)?;
         let workers = Workers {
             table: object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?,
             levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
@@ -272,6 +299,7 @@ impl NetSignals {
             edges,
             meetings,
             loops,
+            lookups,
             hooks,
             walker,
             looking,
@@ -355,6 +383,16 @@ impl SignalSource for NetSignals {
 
     fn coverage(&self) -> Vec<Coverage> {
         const TURNS: [&str; 2] = ["net_recv", "net_send"];
+        let mut calls = self.coverage_of(
+            SignalKind::Calls,
+            &self.places(&["net_send", "net_recv"]),
+            &TURNS,
+            &[("net_destroy", "a connection may stay counted as open")],
+        );
+        if let Some(why) = self.lookups.refusal() {
+            let before = if calls.reason.is_empty() { "" } else { "; " };
+            calls.reason.push_str(&format!("{before}who waits for a server of names is not seen: {why}"));
+        }
         vec![
             self.coverage_of(
                 SignalKind::AcceptQueue,
@@ -376,12 +414,7 @@ impl SignalSource for NetSignals {
                     ("net_destroy", "a connection may stay counted as open"),
                 ],
             ),
-            self.coverage_of(
-                SignalKind::Calls,
-                &self.places(&["net_send", "net_recv"]),
-                &TURNS,
-                &[("net_destroy", "a connection may stay counted as open")],
-            ),
+            calls,
             self.coverage_of(
                 SignalKind::Retransmits,
                 &self.places(&["net_resent"]),
@@ -403,6 +436,8 @@ impl SignalSource for NetSignals {
             Loss { what: "net_connections_untracked", count: kernel.connections_untracked },
             Loss { what: "net_connections_unknown", count: kernel.connections_unknown },
             Loss { what: "net_unix_refusals_unnamed", count: kernel.unix_refusals_unnamed },
+            Loss { what: "net_lookups_untracked", count: kernel.lookups_untracked },
+            Loss { what: "net_lookups_left_out", count: self.lookups.left_out() },
             Loss { what: "net_records_lapped", count: self.lapped() },
             Loss { what: "net_runs_skipped", count: self.object.skipped_runs() },
         ]
@@ -434,6 +469,9 @@ impl SignalSource for NetSignals {
             let of = |slot| (known.key(slot), known.readers(slot));
             into.blocked_loops = self.loops.drain(into.index, &accept_queues, &requests, of);
         }
+        if !into.late {
+            into.lookups = self.lookups.drain(into.index);
+        }
         into.accept_queues = listeners.then_some(accept_queues);
         into.requests = (turns && listeners).then_some(requests);
         into.calls = (turns && edges).then_some(calls);
@@ -449,6 +487,7 @@ impl SignalSource for NetSignals {
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
         self.states.set_epoch_offset_ns(offset_ns);
         self.loops.set_epoch_offset_ns(offset_ns);
+        self.lookups.set_epoch_offset_ns(offset_ns);
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 

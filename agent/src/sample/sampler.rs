@@ -468,6 +468,7 @@ fn strip(window: &mut Window, signal: SignalKind) {
         SignalKind::Calls => {
             window.calls = None;
             window.connections = None;
+            window.lookups.clear();
         }
         SignalKind::Retransmits => window.retransmits = None,
         SignalKind::Throttling => window.throttled = None,

@@ -11,13 +11,16 @@ use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
     ConnectionEnd, CulpritResource, EdgeKey, KernelCounter, ListenDrop, ListenerKey, MachineCpu, Polled,
-    ProcessKey, States, WINDOW_NS, Window,
+    ProcessKey, States, WINDOW_NS, WaitingLookups, Window,
 };
 use held::Held;
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use table::TableBuilder;
 use tailwater_proto::v1::{self, EntityKind, Metric, WindowFlag};
+
+/// Waiters for servers of names that are told of one window.
+const LOOKUPS_TOLD_MAX: usize = 64;
 
 /// Which sections a window has, as bits: windows in one batch must agree, because a metric is in all of them or in none.
 pub fn sections(window: &Window) -> u32 {
@@ -96,6 +99,7 @@ impl Encoder {
             kernel_counts: kernel_counts(windows),
             blockings: blockings(windows, entities),
             locked_threads: locked_threads(windows, entities),
+            waiting_lookups: waiting_lookups(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -339,6 +343,31 @@ fn locked_threads(windows: &[Window], entities: &mut Entities) -> Vec<v1::Locked
         }),
     })
     .collect()
+}
+
+/// Of each window those of whom most lookups wait: processes of one workload that ask the same server are told together.
+fn waiting_lookups(windows: &[Window], entities: &mut Entities) -> Vec<v1::WaitingLookups> {
+    let mut all = Vec::new();
+    for (window_offset, window) in (0_u32..).zip(windows) {
+        let mut by_whom: BTreeMap<(u32, Ipv6Addr), WaitingLookups> = BTreeMap::new();
+        for (key, of) in &window.lookups {
+            let workload = entities.process(ProcessKey { cgroup: key.workload, pid: key.pid });
+            let sum = by_whom.entry((workload, key.server)).or_default();
+            sum.lookups = sum.lookups.saturating_add(of.lookups);
+            sum.longest_ns = sum.longest_ns.max(of.longest_ns);
+        }
+        let mut told: Vec<_> = by_whom.into_iter().filter(|((workload, _), _)| *workload != 0).collect();
+        told.sort_by_key(|(_, of)| std::cmp::Reverse(of.lookups));
+        told.truncate(LOOKUPS_TOLD_MAX);
+        all.extend(told.into_iter().map(|((workload, server), of)| v1::WaitingLookups {
+            window_offset,
+            workload,
+            server: address(server),
+            lookups: of.lookups,
+            longest_ns: of.longest_ns,
+        }));
+    }
+    all
 }
 
 fn kernel_counts(windows: &[Window]) -> Vec<v1::KernelCount> {

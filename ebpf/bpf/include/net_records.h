@@ -196,6 +196,20 @@ struct drop_event {
 	__u32 reserved;
 };
 
+/* Queries for names, since the object was loaded: as many are without an answer, or their sockets were closed, as one has more than the other. */
+struct lookup_counts {
+	__u64 asked;
+	__u64 answered;
+};
+
+/* An open socket of which queries for names have no answer yet. The port is that of the server. */
+struct waiting_lookup {
+	struct edge_key key;
+	__u64 since_ns; /* CLOCK_MONOTONIC */
+	__u32 pid;
+	__u32 queries;
+};
+
 /* What could not be kept. */
 struct net_losses {
 	__u64 listeners_folded; /* new listeners beyond the cap */
@@ -207,5 +221,6 @@ struct net_losses {
 	__u64 connections_unknown; /* older than the agent, and neither side recognisable */
 	__u64 ticks; /* of the sampling timer: not a loss, but the proof that it runs */
 	__u64 unix_refusals_unnamed; /* by one of several full Unix listeners */
+	__u64 lookups_untracked; /* no socket storage */
 };
 #endif

@@ -9,6 +9,9 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+#define EINTR 4
+#define EAGAIN 11
+#define ERESTARTSYS 512 /* include/linux/errno.h: a wait that a signal ended */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define SHUTDOWN_MASK 3
@@ -45,6 +48,21 @@ struct bpf_timer {
 
 struct request_sock;
 
+/* include/linux/bpf.h; what an iterator is given is words of 64 bits in a fixed order (__bpf_md_ptr), and needs no relocation */
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+/* net/core/bpf_sk_storage.c */
+struct bpf_map;
+struct sock;
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk; /* NULL after the last */
+	void *value;
+};
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 /* include/linux/types.h, include/net/net_namespace.h, include/linux/ns_common.h */
@@ -72,7 +90,6 @@ struct in6_addr {
 struct sk_buff_head {
 	__u32 qlen;
 };
-struct sock;
 struct sk_buff {
 	struct sock *sk; /* of what is sent, or was sent to oneself */
 	char cb[48]; /* of TCP, struct tcp_skb_cb */
@@ -148,16 +165,11 @@ struct tcp_sock {
 	__u64 tcp_clock_cache; /* CLOCK_MONOTONIC at the last segment in or out, tcp_mstamp_refresh() since 4.20 (commit 9799ccb0e984) */
 };
 
-/* include/linux/bpf.h, net/ipv4/tcp_ipv4.c, kernel/bpf/map_iter.c */
-struct seq_file;
-struct bpf_iter_meta {
-	struct seq_file *seq;
-};
+/* net/ipv4/tcp_ipv4.c, kernel/bpf/map_iter.c */
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
 };
-struct bpf_map;
 struct bpf_iter__bpf_map_elem {
 	struct bpf_iter_meta *meta;
 	struct bpf_map *map;

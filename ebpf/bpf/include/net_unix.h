@@ -25,7 +25,6 @@
 #define AF_UNIX 1
 #define SOCK_STREAM 1
 #define RCV_SHUTDOWN 1
-#define EAGAIN 11
 #define UNIX_PATH 108	      /* sun_path, unix(7) */
 #define UNIX_LISTENERS 512    /* with those that are left alone */
 #define UNIX_CONNECTIONS 8192 /* accepted and not known to be closed */

@@ -44,6 +44,7 @@
 #define bpf_map_pop_elem(...) -1L
 #define bpf_map_peek_elem(...) -1L
 #define bpf_for_each_map_elem(...) 0L
+#define bpf_seq_write(...) 0L
 #define bpf_ringbuf_reserve(...) ((void *)0)
 #define bpf_ringbuf_submit(...)
 #define bpf_timer_init(...) 0L
@@ -146,7 +147,7 @@ static void comes(void)
 static void is_read(void)
 {
 	tcp.copied_seq = tcp.rcv_nxt;
-	received(sk, 30, 0);
+	received(sk, 30, 0, true);
 }
 
 /* So much later that an answer is late with its second piece, and very late with its eighth. */
@@ -155,7 +156,7 @@ static void is_written(void)
 	tcp.write_seq += 400;
 	tcp.snd_nxt = tcp.write_seq; /* it went out at once, at the time of this clock */
 	tcp.tcp_clock_cache += 400000000;
-	sent(sk, 400);
+	sent(sk, 400, true);
 }
 
 static void is_shut_down(void)

@@ -298,6 +298,25 @@ pub struct WindowBatch {
     pub blockings: ::prost::alloc::vec::Vec<Blocking>,
     #[prost(message, repeated, tag = "64")]
     pub locked_threads: ::prost::alloc::vec::Vec<LockedThreads>,
+    #[prost(message, repeated, tag = "65")]
+    pub waiting_lookups: ::prost::alloc::vec::Vec<WaitingLookups>,
+}
+/// A workload's lookups of names that had no answer for 50 ms or longer when a window ended, of each server of names (DNS over UDP).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitingLookups {
+    /// in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    #[prost(uint32, tag = "2")]
+    pub workload: u32,
+    /// 4 or 16 bytes; its port is 53
+    #[prost(bytes = "vec", tag = "3")]
+    pub server: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, tag = "4")]
+    pub lookups: u32,
+    /// for which the longest of them had waited
+    #[prost(uint64, tag = "5")]
+    pub longest_ns: u64,
 }
 /// Threads of a server that waited for one lock inside of it while none of its requests was answered, by what they are in and by what the lock says.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
