@@ -15,7 +15,7 @@ use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
     AgentStatus, Blocking, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates,
-    KernelCount, LockedThreads, Meeting, Table, WindowBatch, Workload, agent_message::Body,
+    KernelCount, LockedThreads, Meeting, Table, WaitingLookups, WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -114,6 +114,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
             let kernel_counts = vec![KernelCount::default(); 1_000_000];
             let blockings = vec![Blocking::default(); 1_000_000];
             let locked_threads = vec![LockedThreads::default(); 1_000_000];
+            let waiting_lookups = vec![WaitingLookups::default(); 1_000_000];
             let empty = || batch(64, Vec::new());
             vec![
                 Body::Batch(WindowBatch { in_flight_states, ..empty() }),
@@ -122,6 +123,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
                 Body::Batch(WindowBatch { kernel_counts, ..empty() }),
                 Body::Batch(WindowBatch { blockings, ..empty() }),
                 Body::Batch(WindowBatch { locked_threads, ..empty() }),
+                Body::Batch(WindowBatch { waiting_lookups, ..empty() }),
             ]
         }
         _ => {

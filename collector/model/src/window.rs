@@ -311,7 +311,21 @@ pub struct HostWindow {
     /// Locks inside of servers that their threads waited for. For the analysis alone, as `meetings`.
     #[serde(default)]
     pub locked_threads: Vec<LockedThreads>,
+    /// Who waited for servers of names when it ended. For the analysis alone, as `meetings`.
+    #[serde(default)]
+    pub waiting_lookups: Vec<WaitingLookups>,
     pub culprits: Vec<CulpritSample>,
+}
+
+/// A workload's lookups of names that had no answer for 50 ms or longer, of one server of names (DNS over UDP).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingLookups {
+    pub workload: EntityId,
+    /// Its port is 53.
+    pub server: IpAddr,
+    pub lookups: u32,
+    /// For which the longest of them had waited.
+    pub longest_ns: u64,
 }
 
 /// One end of a connection; whoever has the other end tells the same number of it.

@@ -13,7 +13,7 @@ use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
     DeviceWindow, EdgeWindow, HostWindow, Input, KernelCount, ListenerWindow, Meeting, WINDOW_NS,
-    WorkloadWindow, blockings_bytes, locked_bytes,
+    WaitingLookups, WorkloadWindow, blockings_bytes, locked_bytes,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -72,6 +72,7 @@ fn weight(input: &Input) -> usize {
         + window.kernel_counts.len() * size_of::<KernelCount>()
         + blockings_bytes(&window.blockings)
         + locked_bytes(&window.locked_threads)
+        + window.waiting_lookups.len() * size_of::<WaitingLookups>()
 }
 
 /// What follows from a message.

@@ -181,6 +181,7 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         kernel_counts: Vec::new(),
         blockings: Vec::new(),
         locked_threads: Vec::new(),
+        waiting_lookups: Vec::new(),
         culprits: Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use super::packed::Packed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailwater_model::window::{
-    EntityId, HostWindow, KernelCount, Meeting, WindowIndex, blockings_bytes, locked_bytes,
+    EntityId, HostWindow, KernelCount, Meeting, WaitingLookups, WindowIndex, blockings_bytes, locked_bytes,
 };
 
 /// So many of the newest stay as they came (20 s): the analysis holds them as long, and whoever looks at the present reads them.
@@ -28,6 +28,7 @@ pub(crate) fn size_of(w: &HostWindow) -> usize {
         + w.kernel_counts.len() * std::mem::size_of::<KernelCount>()
         + blockings_bytes(&w.blockings)
         + locked_bytes(&w.locked_threads)
+        + w.waiting_lookups.len() * std::mem::size_of::<WaitingLookups>()
 }
 
 /// See above. A part of another's windows shares them.

@@ -69,6 +69,7 @@ fn incident() -> Incident {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            lookups: None,
             locks: None,
             lock: None,
             replicas: None,

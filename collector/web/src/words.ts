@@ -23,6 +23,7 @@ export const RESOURCES: Record<string, { did: string; name: string }> = {
   lock: { did: "took requests on and answered none", name: "lock" },
   pause: { did: "stopped altogether", name: "pause" },
   event_loop: { did: "blocked its event loop", name: "event loop" },
+  dns: { did: "waited for a server of names", name: "DNS" },
   burst: { did: "got a burst of requests", name: "burst" },
   unexplained: { did: "stalled, unexplained", name: "unexplained" },
 };

@@ -3,13 +3,13 @@
 
 use crate::config::RETRY_WINDOWS;
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, is_withheld, never_idle, served_alone, taken};
-use crate::episode::{GROWTH, MOST};
+use crate::episode::{GROWTH, MOST, lookups};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{BEFORE_WINDOWS, View};
 use crate::series::growth::{LEAD_WINDOWS, RISE_MIN, quiet, usual};
 use crate::series::sample::{TierSample, UseSample, tier_sample, tier_series, use_series};
-use crate::series::{average, mean};
+use crate::series::{Series, average, mean};
 use crate::topology::tier::TierKey;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
@@ -29,6 +29,8 @@ enum Sign {
     Blocked { tasks: f64 },
     /// Or on memory.
     Stalled { tasks: f64 },
+    /// At least so many lookups of names wait, with at most so many answers.
+    Lookups { waiting: f64, answers: f64 },
     /// At most so many answers, with at least so many requests waiting.
     Silent { answers: f64, queued: f64 },
 }
@@ -63,6 +65,13 @@ impl RootWatch {
         let of_other = |id: EntityId, index: u64| {
             windows.at(index).and_then(|w| w.workloads.get(&id)).map_or(0.0, |w| mean(w.busy_ns))
         };
+        // How the tier served, and up to how many answers of a window it stands.
+        let served = || {
+            let tier = view.topology.tiers.get(key)?;
+            let served = tier_series(view.history, host, tier, first, episode.last);
+            let answers = t.stall_rate_ratio * usual(&served.map(|s| s.answered), episode.first);
+            Some((served, answers))
+        };
         let sign = match episode.resource {
             Resource::CpuNeighbour => {
                 let workload = other()?;
@@ -87,10 +96,14 @@ impl RootWatch {
             Resource::Memory => {
                 Sign::Stalled { tasks: t.memory_stalled_tasks.max(GROWTH * level(&|s| s.stalled_memory)) }
             }
+            Resource::Dns => {
+                let waiting = Series::draw(view.history, host, first, episode.last, |window| {
+                    lookups::in_window(window, key.workload)
+                });
+                Sign::Lookups { waiting: lookups::least(&waiting, episode.first), answers: served()?.1 }
+            }
             Resource::Lock | Resource::Pause | Resource::EventLoop => {
-                let tier = view.topology.tiers.get(key)?;
-                let served = tier_series(view.history, host, tier, first, episode.last);
-                let answers = t.stall_rate_ratio * usual(&served.map(|s| s.answered), episode.first);
+                let (served, answers) = served()?;
                 Sign::Silent {
                     answers,
                     queued: quiet(&served.map(TierSample::queued), episode.first) + RISE_MIN,
@@ -118,6 +131,7 @@ impl RootWatch {
         let of = |id: EntityId| window.workloads.get(&id).copied().unwrap_or_default();
         let used = use_series(view.history, host, self.key.workload, index, index);
         let Some(s) = used.get(index) else { return false };
+        let sample = || view.topology.tiers.get(&self.key).map(|tier| tier_sample(window, tier));
         match self.sign {
             Sign::Neighbour { workload, busy } => mean(of(workload).busy_ns) >= busy.max(f64::MIN_POSITIVE),
             Sign::Throttled { busy, capacity } => {
@@ -127,9 +141,12 @@ impl RootWatch {
             Sign::Submits { workload } => of(workload).io_bytes > 0 || of(workload).blocked_io_ns > 0,
             Sign::Blocked { tasks } => s.blocked_io >= tasks,
             Sign::Stalled { tasks } => s.stalled_memory >= tasks || s.swap_ins >= t.memory_swap_ins.max(1),
+            Sign::Lookups { waiting, answers } => {
+                let waits = lookups::in_window(window, self.key.workload) >= waiting;
+                waits && sample().is_some_and(|s| s.answered <= answers)
+            }
             Sign::Silent { answers, queued } => {
-                let sample = view.topology.tiers.get(&self.key).map(|tier| tier_sample(window, tier));
-                sample.is_some_and(|s| s.answered <= answers && s.queued_max > queued)
+                sample().is_some_and(|s| s.answered <= answers && s.queued_max > queued)
             }
         }
     }

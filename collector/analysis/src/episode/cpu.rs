@@ -171,6 +171,7 @@ impl Span<'_> {
             by_load: verdict.by_load,
             of_host: self.is_of_host(&verdict),
             event_loop: None,
+            lookups: None,
             culprits: self.who(&verdict),
             why: format!(
                 "up to {wait:.1} tasks waited for a CPU (usually {usual_wait:.1}); {}",

@@ -74,6 +74,7 @@ fn episode(run: &[(u64, &BlockedLoop)]) -> Option<Episode> {
         culprits: Vec::new(),
         why: format!("{} while requests lay unread", words(&blocked)),
         event_loop: Some(blocked),
+        lookups: None,
     })
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn short_of(resource: Resource, (first, last): (u64, u64)) -> Episode
         of_host: false,
         culprits: Vec::new(),
         event_loop: None,
+        lookups: None,
         why: String::new(),
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn episodes(
                 by_load: named && culprits.first().is_some_and(|c| c.workload == own),
                 of_host: false,
                 event_loop: None,
+                lookups: None,
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",
                     if device > 0.0 { format!("up to {device:.1}") } else { "not seen".to_owned() }

@@ -39,6 +39,7 @@ pub(crate) fn episodes(
                 by_load: false,
                 of_host: false,
                 event_loop: None,
+                lookups: None,
                 culprits: culprits::workloads(history, host, &stalls, |w| w != workload),
                 why: format!(
                     "up to {peak:.1} tasks in reclaim or dirty throttling, {swapped} pages swapped in"

@@ -7,6 +7,7 @@ pub(crate) mod event_loop;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod io;
+pub(crate) mod lookups;
 pub(crate) mod memory;
 pub(crate) mod quality;
 pub(crate) mod stall;
@@ -16,7 +17,7 @@ use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::Series;
 use crate::series::sample::UseSample;
-use tailwater_model::incident::{Culprit, EventLoop, Resource};
+use tailwater_model::incident::{Culprit, EventLoop, Lookups, Resource};
 use tailwater_model::window::EntityId;
 
 /// Tasks that wait for a disk or for memory are an episode from this many times their usual level on. For the CPU it is configured.
@@ -42,6 +43,8 @@ pub(crate) struct Episode {
     pub(crate) culprits: Vec<Culprit>,
     /// Of an event loop that was blocked: which, and what it did.
     pub(crate) event_loop: Option<EventLoop>,
+    /// Of lookups of names that had no answer: whom they waited for.
+    pub(crate) lookups: Option<Lookups>,
     /// A clause for the evidence.
     pub(crate) why: String,
 }

@@ -9,6 +9,13 @@
 pub(crate) const STOPPED: f64 = 0.97;
 /// The thread that serves all connections was seen to run on, or to sleep elsewhere, while requests lay unread.
 pub(crate) const EVENT_LOOP: f64 = 0.96;
+/// It hardly answered while as many lookups as half of its requests waited for a server of names, or its event loop's did: that is why it stood, and
+/// no such stand is surer (`PAUSE` with `FROZEN`).
+pub(crate) const DNS: f64 = 0.95;
+/// It hardly answered while fewer did, as where a runtime resolves one name for all that wait: more than a lock, less than a pause.
+pub(crate) const DNS_ONE: f64 = 0.91;
+/// It answered on: what holds its requests up may be something else.
+pub(crate) const DNS_FEW: f64 = 0.68;
 /// Another workload took the CPU, and more of it than this one lost.
 pub(crate) const NEIGHBOUR: f64 = 0.95;
 /// Tasks were in reclaim or dirty throttling: a tier that stands because of it does not merely pause.

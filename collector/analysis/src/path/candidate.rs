@@ -10,7 +10,7 @@ use super::step::{Place, Step};
 use super::surge::{Surge, is_under_the_same, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
-use crate::episode::{Episode, cpu, event_loop, of_resources, quality, stall, stopped};
+use crate::episode::{Episode, cpu, event_loop, lookups, of_resources, quality, stall, stopped};
 use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::{EDGE_WINDOWS, average};
 use crate::topology::tier::{Tier, TierKey};
@@ -87,7 +87,7 @@ impl Candidate {
     }
 
     /// Whether this one is the same cause as another, seen at two queues or at one: the same place at the same time, or two that wanted for the
-    /// same thing on one host, because all of it did or because the same workload took it from both.
+    /// same thing on one host, because all of it did or because the same workload took it from both, or for the same server of names.
     pub(crate) fn is_cause_of(&self, other: &Self) -> bool {
         let (a, b) = (&self.episode, &other.episode);
         let at_once =
@@ -102,7 +102,10 @@ impl Candidate {
         let taken = matches!(a.resource, Resource::CpuNeighbour | Resource::Io)
             && taker(a).is_some()
             && taker(a) == taker(b);
-        here == there || here.host == there.host && (a.of_host && b.of_host || taken)
+        let asked = a.lookups.as_ref().zip(b.lookups.as_ref());
+        let same_host = here.host == there.host;
+        let same_server = asked.is_some_and(|(a, b)| a.server == b.server && (same_host || !a.is_of_host()));
+        here == there || same_server || same_host && (a.of_host && b.of_host || taken)
     }
 
     /// Whether it is something that no load of its tier makes.
@@ -115,6 +118,7 @@ impl Candidate {
                 | Resource::Memory
                 | Resource::Pause
                 | Resource::EventLoop
+                | Resource::Dns
                 | Resource::Lock
         )
     }
@@ -225,6 +229,7 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
         // Where nobody counts what comes, a burst that goes through all tiers looks like the own load of each of them.
         episodes.retain(|e| !e.by_load);
     }
+    episodes.extend(lookups::episodes(history, host, key.workload, &node.tier, node.onset, t));
     episodes
 }
 
@@ -350,6 +355,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         by_load: false,
         of_host: false,
         event_loop: None,
+        lookups: None,
         culprits: client
             .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
             .into_iter()
@@ -421,6 +427,7 @@ fn unexplained(node: &Node, at: u64) -> Episode {
         by_load: false,
         of_host: false,
         event_loop: None,
+        lookups: None,
         culprits: Vec::new(),
         why: "its queue grew, nothing below it explains that, and no resource measured there was short"
             .to_owned(),
@@ -445,6 +452,7 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
         by_load: false,
         of_host: false,
         event_loop: None,
+        lookups: None,
         culprits: Vec::new(),
         why: format!("{}, and {why}", step.why),
     };

@@ -137,6 +137,7 @@ fn provisional(
             unit: "ratio".to_owned(),
             culprits: Vec::new(),
             event_loop: None,
+            lookups: None,
             locks: None,
             lock: None,
             replicas: None,

@@ -102,6 +102,7 @@ impl Report<'_> {
             by_load: false,
             of_host: false,
             event_loop: None,
+            lookups: None,
             culprits: Vec::new(),
             why: "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody means to complete"
                 .to_owned(),

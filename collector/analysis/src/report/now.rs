@@ -107,6 +107,18 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                 format!("find the handler of {at} that keeps its event loop, and move that work to a worker")
             }
         },
+        Resource::Dns => {
+            let server = root.lookups.as_ref().map_or_else(
+                || "its server of names".to_owned(),
+                |l| match &l.asked_on {
+                    None => format!("the server of names {}", l.server),
+                    Some(on) => format!("the server of names {}, or {} behind it,", l.server, on.server),
+                },
+            );
+            format!(
+                "find out why {server} does not answer {at} in time (dig, the way there, its own log); until it does have {at} keep the names that it has (a cache such as nscd, unbound or systemd-resolved), or ask another server sooner (options timeout: and attempts: of resolv.conf)"
+            )
+        }
         Resource::Burst => match &root.saturated {
             Some(first) => format!(
                 "bound what clients may send to {at}, or give {} more CPU or another server: it was used up first",
@@ -152,6 +164,7 @@ mod tests {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            lookups: None,
             locks: None,
             lock: None,
             replicas: None,

@@ -230,6 +230,7 @@ impl Report<'_> {
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
+            lookups: episode.lookups.clone(),
             locks: self.locks(candidate),
             lock: self.lock(candidate),
             replicas: None,

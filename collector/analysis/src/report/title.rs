@@ -229,6 +229,10 @@ fn cause(root: &Root, at: &str, connections_only: bool) -> String {
             let what = root.event_loop.as_ref().map(|l| format!(": {}", event_loop::words(l)));
             format!("{at}: its event loop was blocked {when}{}", what.unwrap_or_default())
         }
+        Resource::Dns => {
+            let what = root.lookups.as_ref().map(|l| format!(": {}", l.told()));
+            format!("{at} waited for names to be resolved {when}{}", what.unwrap_or_default())
+        }
         Resource::Burst if connections_only => {
             format!("{:.1} times the usual data came to {at} {when}{}", root.peak, by("from "))
         }

@@ -175,6 +175,8 @@ pub enum Resource {
     Pause,
     /// The thread that serves all its connections did not come back to its wait for events.
     EventLoop,
+    /// Its requests waited for a server of names, which did not answer.
+    Dns,
     /// More requests came than ever.
     Burst,
     /// Nothing measured explains it.
@@ -183,7 +185,7 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Cpu,
         Self::CpuNeighbour,
         Self::CpuThrottled,
@@ -193,6 +195,7 @@ impl Resource {
         Self::Lock,
         Self::Pause,
         Self::EventLoop,
+        Self::Dns,
         Self::Burst,
         Self::Unexplained,
     ];
@@ -210,6 +213,7 @@ impl Resource {
             Self::Lock => "lock",
             Self::Pause => "pause",
             Self::EventLoop => "event_loop",
+            Self::Dns => "dns",
             Self::Burst => "burst",
             Self::Unexplained => "unexplained",
         }
@@ -234,13 +238,16 @@ pub struct Root {
     /// Worst window, in `unit`.
     pub peak: f64,
     /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited; `threads`:
-    /// that were stopped; `ms`: for which an event loop was blocked.
+    /// that were stopped; `ms`: for which an event loop was blocked, or a lookup of a name waited.
     pub unit: String,
     /// Who used the resource, most first.
     pub culprits: Vec<Culprit>,
     /// The event loop that was blocked; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_loop: Option<EventLoop>,
+    /// The server of names that did not answer; of other resources there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookups: Option<Lookups>,
     /// What the database said of its locks; `None`: it is none that is asked, or waited for nothing of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
@@ -264,6 +271,52 @@ impl Root {
     pub fn place(&self) -> Place<'_> {
         place(&self.workload, &self.host)
     }
+}
+
+/// Lookups of names (DNS) that had no answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lookups {
+    /// The address of the server that was asked, at port 53.
+    pub server: String,
+    /// Most of them that waited at the end of one window.
+    pub lookups: u32,
+    /// How long the longest of them had waited, ms.
+    pub longest_ms: u64,
+    /// Where that server is on the host itself: whom another workload of it waited for at the same time, as a resolver does that asks on; `None`:
+    /// nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_on: Option<AskedOn>,
+}
+
+impl Lookups {
+    /// Whether that server is on the host of whoever asks: the same address on another host is another one.
+    #[must_use]
+    pub fn is_of_host(&self) -> bool {
+        self.server.parse().is_ok_and(|server: std::net::IpAddr| server.is_loopback())
+    }
+
+    /// In words, as a clause without its subject.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let on = self
+            .asked_on
+            .as_ref()
+            .map_or_else(String::new, |on| format!(", while {} waited for {}", on.workload, on.server));
+        let what = if self.lookups == 1 { "lookup" } else { "lookups" };
+        format!(
+            "{} {what} waited up to {} ms for the server of names {}{on}",
+            self.lookups, self.longest_ms, self.server
+        )
+    }
+}
+
+/// A resolver on the host that asks a server of names on behalf of others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedOn {
+    /// Its workload.
+    pub workload: String,
+    /// The address of the server that it asked.
+    pub server: String,
 }
 
 /// An event loop that did not come back to its wait for events.

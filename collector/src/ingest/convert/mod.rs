@@ -1,6 +1,6 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `loops`, `meetings`, `shares` and
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `lookups`, `loops`, `meetings`, `shares` and
 //! `states` read what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
@@ -9,6 +9,7 @@ mod counts;
 mod drop_packets;
 mod fields;
 mod locked;
+mod lookups;
 mod loops;
 mod meetings;
 mod place;
@@ -21,6 +22,7 @@ use blockings::BlockingsError;
 use counts::CountsError;
 use drop_packets::DropPackets;
 use locked::LockedError;
+use lookups::LookupsError;
 use loops::LoopsError;
 use place::PlaceError;
 use shares::SharesError;
@@ -107,6 +109,9 @@ pub enum ConvertError {
     /// Locks inside of servers that cannot be.
     #[error(transparent)]
     Locked(#[from] LockedError),
+    /// Lookups of names that cannot be.
+    #[error(transparent)]
+    Lookups(#[from] LookupsError),
     /// Counts of the kernel that cannot be.
     #[error(transparent)]
     Counts(#[from] CountsError),
@@ -474,6 +479,7 @@ impl Converter {
         let met = meetings::met(&batch.meetings, count, |id| listeners.get(id), |id| edges.get(id))?;
         let blockings = blockings::told(&batch.blockings, count, |id| listeners.get(id))?;
         let locked = locked::told(&batch.locked_threads, count, |id| listeners.get(id))?;
+        let lookups = lookups::told(&batch.waiting_lookups, count, |id| self.workloads.get(id))?;
         let counted = counts::told(&batch.kernel_counts, count)?;
         let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
@@ -526,6 +532,11 @@ impl Converter {
         for (offset, locked) in locked {
             if let Some(window) = windows.get_mut(offset as usize) {
                 window.locked_threads.push(locked);
+            }
+        }
+        for (offset, waiting) in lookups {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.waiting_lookups.push(waiting);
             }
         }
         for (offset, counted) in counted {
