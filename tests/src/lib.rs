@@ -1,7 +1,7 @@
 //! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
 //! started as an operator would. None of it shares code with what it tests.
 //!
-//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `stealing`, `prevention`,
+//! From below: `os`, `console` and `names` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `stealing`, `prevention`,
 //! `demo`, `graph`, `peers`; `scale` beside them.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
@@ -19,6 +19,7 @@ pub mod graph;
 pub mod guests;
 pub mod lab;
 pub mod load;
+pub mod names;
 pub mod os;
 pub mod peers;
 pub mod prevention;

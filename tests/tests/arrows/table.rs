@@ -186,6 +186,7 @@ pub(crate) const TABLES: &[Table] = &[
         rooms: &[
             // The agent's tests include it: the standard library only.
             ("disturbed", &[]),
+            ("names", &[]),
             // Which servers there are, and where they listen.
             ("stack", &[]),
             // Sends to where a front listens.
@@ -215,7 +216,7 @@ pub(crate) const TABLES: &[Table] = &[
             // What would have prevented an incident, held against servers that were changed so.
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // Graphs of services from a seed, hurt and judged. A laboratory of its own, on the other's ground.
-            ("graph", &["load", "truth", "programs", "lab", "score", "controls"]),
+            ("graph", &["load", "names", "truth", "programs", "lab", "score", "controls"]),
             // How often roots of known truth are right.
             ("calibration", &["stack", "programs", "score", "graph"]),
             // What other methods say about recordings, beside us.

@@ -1,13 +1,16 @@
-//! A server with a thread for each connection, whose requests take one mutex of glibc, as a program in C would: `GET /` takes it and gives it back,
-//! `GET /hold?ms=MS` keeps it for so long and answers with the id of the thread that did.
+//! A server with a thread for each connection, as a program in C would be. `GET /` takes a mutex of glibc and gives it back, `GET /hold?ms=MS` keeps it for so long,
+//! and `GET /name` has a name resolved by glibc. Each is answered with the id of the thread that did. With a second argument names are asked of that server alone,
+//! for which a file is left in the folder that is the third.
 
 use anyhow::{Context, Result};
 use std::cell::UnsafeCell;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tailwater_tests::console::failure;
+use tailwater_tests::names;
 
 /// What every request takes.
 struct Shared(UnsafeCell<libc::pthread_mutex_t>);
@@ -18,17 +21,24 @@ unsafe impl Sync for Shared {}
 static SHARED: Shared = Shared(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 fn main() -> ExitCode {
-    ExitCode::from(failure::run("mutexapp", None, work))
+    ExitCode::from(failure::run("threadapp", None, work))
 }
 
 fn work() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, listen] = &arguments[..] else { anyhow::bail!("usage: mutexapp ADDRESS:PORT") };
+    let listen = match &arguments[..] {
+        [_, listen] => listen,
+        [_, listen, server, folder] => {
+            names::ask_only(server.parse().context("SERVER")?, Path::new(folder))?;
+            listen
+        }
+        _ => anyhow::bail!("usage: threadapp ADDRESS:PORT [SERVER FOLDER]"),
+    };
     let listen: SocketAddrV4 = listen.parse().context("ADDRESS:PORT")?;
     let listener = TcpListener::bind(listen).with_context(|| format!("listen on {listen}"))?;
     for stream in listener.incoming() {
         let stream = stream?;
-        std::thread::Builder::new().name("mutex-worker".to_owned()).spawn(move || serve(&stream))?;
+        std::thread::Builder::new().name("worker".to_owned()).spawn(move || serve(&stream))?;
     }
     Ok(())
 }
@@ -39,8 +49,12 @@ fn serve(stream: &TcpStream) -> Option<()> {
     loop {
         let request = lines.next()?.ok()?;
         while !lines.next()?.ok()?.is_empty() {}
-        let ms = request.split_once("?ms=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        locked(Duration::from_millis(ms.unwrap_or(0)));
+        if request.starts_with("GET /name") {
+            ("shop.test", 80).to_socket_addrs().ok()?;
+        } else {
+            let ms = request.split_once("?ms=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            locked(Duration::from_millis(ms.unwrap_or(0)));
+        }
         // SAFETY: it has no arguments.
         let body = unsafe { libc::gettid() }.to_string();
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -1,14 +1,16 @@
-//! A server with a thread for each of 16 connections, of which one keeps a mutex of glibc for 900 ms: an agent that may look says which thread it was
-//! and where that slept.
+//! A server with a thread for each of 16 connections that all wait for one thing for 900 ms. Where one of them keeps a mutex of glibc an agent that may look
+//! says which thread it was and where that slept; where a server of names answers none of them it is told as the root.
 #![allow(clippy::disallowed_methods, reason = "clients keep their pace by real time")]
 
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
+use tailwater_tests::names;
 use tailwater_tests::os::process::sibling_binary;
 use tailwater_tests::programs::daemons::{Collector, Daemon, free_port, http_get, start_agent, wait_for};
 
@@ -16,6 +18,8 @@ const CLIENTS: usize = 16;
 /// Long enough for what is usual to be known.
 const SETTLED: Duration = Duration::from_secs(7);
 const HELD_MS: u64 = 900;
+/// A server of names of this test's own.
+const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 53, 1);
 
 /// One client, on one connection.
 struct Client(BufReader<TcpStream>);
@@ -45,25 +49,30 @@ impl Client {
     }
 }
 
-fn work(to: SocketAddr, id: usize, over: &AtomicBool) -> Result<()> {
+fn work(to: SocketAddr, path: &str, id: usize, over: &AtomicBool) -> Result<()> {
     let mut client = Client::connect(to)?;
     while !over.load(Ordering::Acquire) {
-        client.get("/")?;
+        client.get(path)?;
         // Each at a pace of its own, so that they do not come all together.
         std::thread::sleep(Duration::from_millis(31 + id as u64 * 37 % 30));
     }
     Ok(())
 }
 
-/// The incident, and the thread that held the mutex.
-fn told() -> Result<(serde_json::Value, u64)> {
+/// The incident of that cause which `hold_up` makes, and what came of that, where clients ask for `path` and the server is told `arguments`.
+fn told<T>(
+    resource: &str,
+    path: &str,
+    arguments: &[&str],
+    hold_up: impl FnOnce(SocketAddr) -> Result<T>,
+) -> Result<(serde_json::Value, T)> {
     let folder = tempfile::tempdir()?;
     let to = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-    let mut command = Command::new(sibling_binary("mutexapp")?);
-    command.arg(to.to_string());
-    let _server = Daemon::spawn("mutexapp", command, folder.path().join("mutexapp.log"))?;
+    let mut command = Command::new(sibling_binary("threadapp")?);
+    command.arg(to.to_string()).args(arguments).current_dir(folder.path());
+    let _server = Daemon::spawn("threadapp", command, folder.path().join("threadapp.log"))?;
     wait_for("the server to answer", Duration::from_secs(30), || {
-        Ok(Client::connect(to).and_then(|mut client| client.get("/")).ok())
+        Ok(Client::connect(to).and_then(|mut client| client.get(path)).ok())
     })?;
     let collector = Collector::start(&folder.path().join("collector"), &[])?;
     let agent =
@@ -72,15 +81,15 @@ fn told() -> Result<(serde_json::Value, u64)> {
         Ok(http_get(collector.http, "/api/v1/agents")?.1.contains("app-1").then_some(()))
     })?;
     let over = AtomicBool::new(false);
-    let holder: Result<String> = std::thread::scope(|s| {
+    let held: Result<T> = std::thread::scope(|s| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|id| {
                 let over = &over;
-                s.spawn(move || work(to, id, over))
+                s.spawn(move || work(to, path, id, over))
             })
             .collect();
         std::thread::sleep(SETTLED);
-        let held = Client::connect(to).and_then(|mut client| client.get(&format!("/hold?ms={HELD_MS}")));
+        let held = hold_up(to);
         std::thread::sleep(Duration::from_secs(2));
         over.store(true, Ordering::Release);
         for client in clients {
@@ -88,23 +97,26 @@ fn told() -> Result<(serde_json::Value, u64)> {
         }
         held
     });
-    let holder = holder?.parse()?;
-    let incident = wait_for("the lock to be told", Duration::from_secs(30), || {
+    let held = held?;
+    let incident = wait_for("the stand to be told", Duration::from_secs(30), || {
         let all = collector.incidents()?;
-        Ok(all.into_iter().find(|i| i["root"]["resource"] == "lock" && i["state"] == "closed"))
+        Ok(all.into_iter().find(|i| i["root"]["resource"] == resource && i["state"] == "closed"))
     })
     .with_context(|| format!("{}\n{:?}", agent.output(), collector.incidents()))?;
     println!("{}\n  {}\n  {}", incident["title"], incident["root"]["evidence"], incident["do_now"]);
-    Ok((incident, holder))
+    Ok((incident, held))
 }
 
 #[test]
 fn privileged_which_thread_holds_a_mutex_is_told_where_the_agent_may_look() -> Result<()> {
     experiment("a mutex", || {
-        let (incident, holder) = told()?;
+        let (incident, holder) = told("lock", "/", &[], |to| {
+            let held = Client::connect(to)?.get(&format!("/hold?ms={HELD_MS}"))?;
+            Ok(held.parse::<u64>()?)
+        })?;
         let lock = &incident["root"]["lock"];
         let by = &lock["holder"];
-        ensure!(by["thread"] == holder && by["comm"] == "mutex-worker", "{holder} held it: {lock:#}");
+        ensure!(by["thread"] == holder && by["comm"] == "worker", "{holder} held it: {lock:#}");
         ensure!(
             by["ran"] == false && by["slept_in"].as_str().is_some_and(|of| of.contains("sleep")),
             "{lock:#}"
@@ -112,7 +124,33 @@ fn privileged_which_thread_holds_a_mutex_is_told_where_the_agent_may_look() -> R
         let waiting = lock["waiting"].as_u64().context("waiting")?;
         ensure!((CLIENTS as u64 / 2..=CLIENTS as u64).contains(&waiting), "{CLIENTS} waited: {lock:#}");
         let do_now = incident["do_now"].as_str().context("do_now")?;
-        ensure!(do_now.contains(&format!("thread {holder} (`mutex-worker`)")), "{do_now}");
+        ensure!(do_now.contains(&format!("thread {holder} (`worker`)")), "{do_now}");
+        Ok(())
+    })
+}
+
+#[test]
+fn privileged_a_server_of_names_that_does_not_answer_is_the_root_of_whom_all_requests_wait_for() -> Result<()>
+{
+    let held = Arc::new(RwLock::new(()));
+    let (socket, answered_under) = (names::open(SERVER)?, Arc::clone(&held));
+    // It ends with the test.
+    std::thread::spawn(move || names::serve(&socket, &answered_under));
+    experiment("a server of names", || {
+        let (incident, ()) = told("dns", "/name", &[&SERVER.to_string(), "."], |_| {
+            let _held = held.write().unwrap_or_else(PoisonError::into_inner);
+            std::thread::sleep(Duration::from_millis(HELD_MS));
+            Ok(())
+        })?;
+        let lookups = &incident["root"]["lookups"];
+        ensure!(lookups["server"] == SERVER.to_string() && lookups["asked_on"].is_null(), "{lookups:#}");
+        let (waiting, longest_ms) = (lookups["lookups"].as_u64(), lookups["longest_ms"].as_u64());
+        let (waiting, longest_ms) = (waiting.context("lookups")?, longest_ms.context("longest_ms")?);
+        ensure!((CLIENTS as u64 / 2..=CLIENTS as u64).contains(&waiting), "{CLIENTS} waited: {lookups:#}");
+        // Its last window ends before the server answers again, and the first lookup begins after that stopped; windows that are drained late tell nothing.
+        ensure!((HELD_MS - 300..=HELD_MS + 150).contains(&longest_ms), "{HELD_MS} ms: {lookups:#}");
+        let do_now = incident["do_now"].as_str().context("do_now")?;
+        ensure!(do_now.contains(&format!("the server of names {SERVER}")), "{do_now}");
         Ok(())
     })
 }
