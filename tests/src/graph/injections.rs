@@ -46,11 +46,13 @@ pub enum Cause {
     PoolExhausted,
     /// The garbage of a service is collected on the thread of its event loop.
     GcPause,
+    /// The server of names on a host does not answer.
+    SlowDns,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 9] = [
+    pub const ALL: [Cause; 10] = [
         Cause::Neighbour,
         Cause::Squeeze,
         Cause::Pause,
@@ -60,6 +62,7 @@ impl Cause {
         Cause::Heavier,
         Cause::PoolExhausted,
         Cause::GcPause,
+        Cause::SlowDns,
     ];
 
     /// Its name.
@@ -75,6 +78,7 @@ impl Cause {
             Cause::Heavier => "heavier",
             Cause::PoolExhausted => "pool_exhausted",
             Cause::GcPause => "gc_pause",
+            Cause::SlowDns => "slow_dns",
         }
     }
 
@@ -93,6 +97,7 @@ impl Cause {
             Cause::Heavier => &["cpu", "cpu_throttled"],
             // Its thread does not come back to its wait for events as it has work of its own to do; what that work uses up is one more name.
             Cause::GcPause => &["event_loop", "cpu", "cpu_throttled"],
+            Cause::SlowDns => &["dns"],
         }
     }
 
@@ -121,10 +126,12 @@ impl Planned {
     /// Indices of the services that may be named as its root.
     #[must_use]
     pub fn roots(&self, graph: &Graph) -> Vec<usize> {
-        if self.cause.is_of_host() {
-            graph.on(graph.services[self.service].host).collect()
-        } else {
-            vec![self.service]
+        let on_its_host = || graph.on(graph.services[self.service].host);
+        match self.cause {
+            // Whoever has no name resolved there does not notice.
+            Cause::SlowDns => on_its_host().filter(|service| graph.services[*service].resolves).collect(),
+            cause if cause.is_of_host() => on_its_host().collect(),
+            _ => vec![self.service],
         }
     }
 }
@@ -260,6 +267,9 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
                 found.extend(stall(Cause::Lock, service, ms, 0.0));
             }
             found.extend(pool_exhausted(graph, service, ms));
+            if of.resolves {
+                found.extend(stall(Cause::SlowDns, service, ms, 0.0));
+            }
             if of.runtime.takes_orders() {
                 found.extend(heavier(graph, &rates, service, ms));
             }
@@ -361,6 +371,7 @@ mod tests {
                         assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}")
                     }
                     Cause::GcPause => assert_eq!(of.runtime, Runtime::Node),
+                    Cause::SlowDns => assert!(of.resolves),
                     _ => {}
                 }
             }

@@ -71,6 +71,12 @@ impl Runtime {
         self.takes_orders() || self == Runtime::Gunicorn
     }
 
+    /// Whether its requests may have names resolved, by the C library and on the threads that serve them.
+    #[must_use]
+    pub fn can_resolve(self) -> bool {
+        self == Runtime::Threads
+    }
+
     /// Whether it is a database, which has a process or a thread for each connection, and locks what all of its requests read.
     #[must_use]
     pub fn is_database(self) -> bool {
@@ -170,6 +176,9 @@ pub struct Part {
     pub allocate_bytes: u32,
     /// Whether each request reads what is under a lock.
     pub locks: bool,
+    /// Whether each request has a name resolved, by the server of names on its host.
+    #[serde(default)]
+    pub resolves: bool,
     /// Whom it calls, one after the other.
     pub calls: Vec<CallPart>,
 }

@@ -34,6 +34,8 @@ const RATE_MAX: f64 = 300.0;
 const REQUEST_US: f64 = 120.0;
 /// … a connection that is accepted for it …
 const CONNECTION_US: f64 = 60.0;
+/// … each name that it has resolved, with what its host's server of names takes …
+const RESOLVE_US: f64 = 250.0;
 /// … and each call; …
 const CALL_US: f64 = 90.0;
 /// … with goroutines so many times as much: Go's standard library is made for more than what these requests need; …
@@ -83,6 +85,9 @@ const VIRTUAL: f64 = 0.4;
 const VIRTUAL_STREAM: u64 = 0x71_47_0a;
 /// How the load changes is drawn by itself.
 const SHAPE_STREAM: u64 = 0x54_a9_e0;
+/// … and which of the services that can have a name resolved for each request.
+const RESOLVES_STREAM: u64 = 0xd0_52_53;
+const RESOLVES: f64 = 0.4;
 /// With more services than this each of them works less for a request, or a machine of two CPUs bears none of these graphs: CPU of a request,
 /// µs, from and to.
 const MANY: usize = 10;
@@ -153,6 +158,9 @@ pub struct Service {
     pub allocate_bytes: u32,
     /// Whether requests read under a lock.
     pub locks: bool,
+    /// Whether requests have a name resolved.
+    #[serde(default)]
+    pub resolves: bool,
     /// Whom it calls, in this order.
     pub calls: Vec<Call>,
 }
@@ -281,6 +289,7 @@ impl Graph {
             sleep_us: of.sleep_us,
             allocate_bytes: of.allocate_bytes,
             locks: of.locks,
+            resolves: of.resolves,
             calls: calls.collect(),
         }
     }
@@ -317,7 +326,9 @@ impl Graph {
             let calls: Vec<&str> = of.calls.iter().map(|call| self.services[call.to].name.as_str()).collect();
             let calls = if calls.is_empty() { String::new() } else { format!(" → {}", calls.join(", ")) };
             let at = if of.is_virtual { ", at a virtual address" } else { "" };
-            format!("{} ({}, {}{at}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
+            let names = if of.resolves { ", resolves names" } else { "" };
+            let (host, runtime) = (&self.hosts[of.host].name, of.runtime.name());
+            format!("{} ({host}, {runtime}{at}{names}){calls}", of.name)
         });
         format!(
             "{} services on {} hosts, {:.0} requests a second{}, {:.2} CPUs offered, SYNs again after {}\n  {}",
@@ -368,7 +379,8 @@ fn cost_us(service: &Service) -> f64 {
         Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
         _ => 1.0,
     };
-    f64::from(service.cpu_us) + times * (REQUEST_US + CONNECTION_US + calls)
+    let resolves = if service.resolves { RESOLVE_US } else { 0.0 };
+    f64::from(service.cpu_us) + resolves + times * (REQUEST_US + CONNECTION_US + calls)
 }
 
 /// What is drawn with.
@@ -417,6 +429,10 @@ impl Draw {
         Draw::new(seed, IMPATIENT_STREAM).impatience(&mut services);
         let mut apart = Draw::new(seed, VIRTUAL_STREAM);
         services.iter_mut().skip(1).for_each(|of| of.is_virtual = apart.chance(VIRTUAL));
+        let mut apart = Draw::new(seed, RESOLVES_STREAM);
+        for of in services.iter_mut().filter(|of| of.runtime.can_resolve()) {
+            of.resolves = apart.chance(RESOLVES);
+        }
         // Costs are known: the rate that the machine bears follows.
         let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
         let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
@@ -524,6 +540,7 @@ impl Draw {
             sleep_us: if self.chance(0.3) { self.between(500, 3_000) } else { 0 },
             allocate_bytes: if self.chance(0.4) { self.between(4, 128) << 10 } else { 0 },
             locks: self.chance(0.6),
+            resolves: false,
             calls,
         }
     }

@@ -54,6 +54,8 @@ pub struct World {
     graph: Graph,
     hosts: Vec<(Cgroup, NetNs)>,
     nodes: Vec<Node>,
+    /// Of each host the server of names, where services ask one.
+    names: Vec<Option<Node>>,
     client: (Cgroup, NetNs),
     loads: AtomicU32,
     logs: PathBuf,
@@ -145,6 +147,7 @@ impl World {
             graph: graph.clone(),
             hosts,
             nodes: Vec::new(),
+            names: Vec::new(),
             client,
             loads: AtomicU32::new(0),
             logs: logs.to_owned(),
@@ -152,6 +155,11 @@ impl World {
         };
         world.set_limits()?;
         world.translate()?;
+        for host in 0..graph.hosts.len() {
+            let is_asked = graph.on(host).any(|service| graph.services[service].resolves);
+            let names = is_asked.then(|| world.start_names(host)).transpose()?;
+            world.names.push(names);
+        }
         // Those that are called before those that call.
         for service in (0..graph.services.len()).rev() {
             let node = world.start_node(service)?;
@@ -226,7 +234,30 @@ impl World {
         fs::write(&file, serde_json::to_vec_pretty(&part)?)
             .with_context(|| format!("write {}", file.display()))?;
         let mut command = program(of.runtime)?;
-        command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(output);
+        command.arg(&file).stderr(output);
+        self.start_obeying(command, netns, name, cgroup, log)
+    }
+
+    fn start_names(&self, host: usize) -> Result<Node> {
+        let (cgroup, netns) = &self.hosts[host];
+        let log = self.ground.folder().join(format!("names-{}.log", self.graph.hosts[host].name));
+        let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let mut command = Command::new(sibling_binary("graphnode")?);
+        command.arg("names").stderr(output);
+        let name = format!("names of {}", self.graph.hosts[host].name);
+        self.start_obeying(command, netns, name, cgroup.child("names")?, log)
+    }
+
+    /// Starts what takes orders, and waits until it is ready.
+    fn start_obeying(
+        &self,
+        mut command: Command,
+        netns: &NetNs,
+        name: String,
+        cgroup: Cgroup,
+        log: PathBuf,
+    ) -> Result<Node> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Found by the path of whoever starts it, and told nothing else.
         let path = std::env::var_os("PATH");
         command.env_clear().envs(path.map(|path| ("PATH", path)));
@@ -236,8 +267,8 @@ impl World {
         let spoken = Some(Mutex::new(Spoken { orders, answers }));
         let node = Node { name, cgroup, child, spoken, log };
         let line = node.spoken().and_then(|mut spoken| node.line(&mut spoken, ANSWERS_WITHIN));
-        let line = line.with_context(|| format!("start service {}", of.name))?;
-        ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", of.name);
+        let line = line.with_context(|| format!("start service {}", node.name))?;
+        ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", node.name);
         Ok(node)
     }
 
@@ -382,6 +413,10 @@ impl World {
                 self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)
             }
             Cause::Burst => self.burst(planned.amount as u32),
+            Cause::SlowDns => {
+                let names = self.names[host].as_ref().context("nobody there has names resolved")?;
+                names.order(&format!("lock {ms}"), ms)
+            }
         }
     }
 
@@ -445,7 +480,7 @@ impl World {
     }
 
     fn keep_logs(&self) -> Result<()> {
-        for node in &self.nodes {
+        for node in self.nodes.iter().chain(self.names.iter().flatten()) {
             let length = fs::metadata(&node.log).map_or(0, |file| file.len());
             if length > 0 && length <= LOG_BYTES_MAX {
                 fs::create_dir_all(&self.logs).with_context(|| format!("create {}", self.logs.display()))?;
@@ -462,7 +497,7 @@ impl Drop for World {
         if let Err(error) = self.keep_logs() {
             complain(&format!("graph: {}", sentence(&error)));
         }
-        for node in &mut self.nodes {
+        for node in self.nodes.iter_mut().chain(self.names.iter_mut().flatten()) {
             // It may be gone already; what matters is that no zombie stays.
             let _ = node.child.kill();
             let _ = node.child.wait();

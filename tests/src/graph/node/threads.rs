@@ -3,15 +3,18 @@
 
 use super::control::{self, Order};
 use super::http;
+use super::names::SERVER;
 use super::work::Work;
 use crate::graph::part::{CallPart, Part, Protocol};
 use crate::graph::wire;
 use crate::lab::Span;
+use crate::names;
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -29,7 +32,10 @@ struct Server {
     pools: Vec<Pool>,
 }
 
-pub(super) fn serve(part: Part) -> Result<()> {
+pub(super) fn serve(part: Part, folder: &Path) -> Result<()> {
+    if part.resolves {
+        names::ask_only(SERVER, folder)?;
+    }
     let listener = TcpListener::bind(part.listen).with_context(|| format!("bind {}", part.listen))?;
     let backlog = i32::try_from(part.backlog).context("a backlog")?;
     // SAFETY: plain integers; the socket is open. Once more on a socket that listens, it sets the queue's length.
@@ -122,6 +128,10 @@ impl Server {
         let part = &self.work.part;
         if part.locks {
             drop(self.lock.read().unwrap_or_else(PoisonError::into_inner));
+        }
+        // As code does that keeps no address.
+        if part.resolves && ("peer.test", 80).to_socket_addrs().is_err() {
+            return 503;
         }
         let number = self.work.request();
         if part.sleep_us > 0 {

@@ -156,6 +156,7 @@ mod tests {
             sleep_us: 0,
             allocate_bytes: 10,
             locks: false,
+            resolves: false,
             calls: vec![call],
         })
     }
