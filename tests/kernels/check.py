@@ -348,6 +348,45 @@ def experiment_deferred():
     return hold
 
 
+LOOKUPS, UNANSWERED_S = 3, 0.6
+
+
+def experiment_names():
+    """Lookups that a server of names does not answer for a time, on sockets that are connected to it as those of resolvers are."""
+    group = Group("check-names")
+
+    def work():
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind(address(53))
+        resolvers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(LOOKUPS)]
+        begun_ns = time.time_ns()
+        for resolver in resolvers:
+            resolver.connect(address(53))
+            resolver.send(b"question")
+        time.sleep(UNANSWERED_S)
+        for resolver in resolvers:
+            _, whom = server.recvfrom(100)
+            server.sendto(b"answer", whom)
+        for resolver in resolvers:
+            resolver.recv(100)
+        ended_ns = time.time_ns()
+        time.sleep(0.4)
+        return begun_ns, ended_ns
+
+    begun_ns, ended_ns = group.fork(work)()
+
+    def hold(agent, found):
+        told = [line for line in agent.lines if line.get("kind") == "names" and "check-names" in line["workload"]]
+        found.same("calls", "lookups that waited", max((line["lookups"] for line in told), default=None), LOOKUPS)
+        longest = max((line["longest_ms"] for line in told), default=None)
+        # A window that is drained late tells nothing of it.
+        found.within("calls", "ms that the longest waited", longest, 500 * UNANSWERED_S, (ended_ns - begun_ns) / MS)
+        late = sum(line["window_unix_ns"] > ended_ns for line in told)
+        found.same("calls", "windows that told of lookups after the answers", late, 0)
+
+    return hold
+
+
 WORKERS, KEPT, NEW, SERVE_S = 3, 20, 30, 0.02
 
 
@@ -722,6 +761,7 @@ def main():
         "overflow": experiment_overflow,
         "deferred": experiment_deferred,
         "requests": experiment_requests,
+        "names": experiment_names,
         "virtual address": experiment_virtual,
     }
     if device:
