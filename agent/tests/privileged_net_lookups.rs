@@ -8,7 +8,7 @@ mod net_probe;
 use net_probe::{Probe, namespace};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
-use tailwater_agent::window::WINDOW_NS;
+use tailwater_agent::window::{LookupsKey, WINDOW_NS, WaitingLookups};
 
 const PORT: u16 = 53;
 
@@ -40,12 +40,17 @@ impl Server {
     }
 }
 
-/// Lookups that waited at the end of the newest window, and the longest of them in windows; of other namespaces there are none.
-fn waiting(probe: &mut Probe) -> (u32, u64) {
+/// What is told of this namespace at the end of the newest window.
+fn told(probe: &mut Probe) -> Vec<(LookupsKey, WaitingLookups)> {
     probe.drain_past_now();
     let here = namespace::inode();
-    let all = probe.windows.last().unwrap().lookups.iter().filter(|(key, _)| key.netns == here);
-    all.fold((0, 0), |(sum, longest), (key, of)| {
+    let all = probe.windows.last().unwrap().lookups.iter();
+    all.filter(|(key, _)| key.netns == here).copied().collect()
+}
+
+/// Lookups that waited at the end of the newest window, and the longest of them in windows; of other namespaces there are none.
+fn waiting(probe: &mut Probe) -> (u32, u64) {
+    told(probe).into_iter().fold((0, 0), |(sum, longest), (key, of)| {
         assert_eq!((key.pid, key.server), (std::process::id(), Ipv4Addr::LOCALHOST.to_ipv6_mapped()));
         (sum + of.lookups, longest.max(of.longest_ns / WINDOW_NS))
     })
@@ -118,16 +123,6 @@ fn privileged_a_server_with_an_address_of_version_6_is_seen_too() {
     let resolver = server.resolver();
     resolver.send(b"A").unwrap();
     pass(150);
-    probe.drain_past_now();
-    let here = namespace::inode();
-    let told: Vec<Ipv6Addr> = probe
-        .windows
-        .last()
-        .unwrap()
-        .lookups
-        .iter()
-        .filter(|(key, _)| key.netns == here)
-        .map(|(key, _)| key.server)
-        .collect();
+    let told: Vec<Ipv6Addr> = told(&mut probe).into_iter().map(|(key, _)| key.server).collect();
     assert_eq!(told, [Ipv6Addr::LOCALHOST]);
 }

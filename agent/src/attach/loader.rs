@@ -277,34 +277,24 @@ impl LoadedObject {
         })
     }
 
-    /// Binds an iterator program over maps' elements to a hash map of the object.
+    /// Binds an iterator program to a map of the object: over the elements of a hash map, or over the open sockets that storage is kept with.
     pub fn iterator_over(
         &mut self,
         program: &str,
         map: &str,
         btf: &KernelBtf,
     ) -> Result<KernelIterator, LoadError> {
-        const TARGET: &str = "bpf_map_elem";
-        let loaded = self.load_iterator(program, TARGET, btf)?;
-        let object = self.object;
-        let Some(Map::HashMap(data)) = self.ebpf.map(map) else {
-            return Err(LoadError::Missing { object, kind: "hash map", name: map.to_owned() });
+        let target = match self.ebpf.map(map) {
+            Some(Map::HashMap(_)) => "bpf_map_elem",
+            _ => "bpf_sk_storage_map",
+        };
+        let loaded = self.load_iterator(program, target, btf)?;
+        let data = match self.ebpf.map(map) {
+            Some(Map::HashMap(data)) => data,
+            _ => self.storage(map)?,
         };
         KernelIterator::over_map(&loaded, data.fd().as_fd())
-            .map_err(|error| self.unbound(program, TARGET, error.to_string()))
-    }
-
-    /// Binds an iterator program over sockets' storage to a map of that kind: it sees what is kept with sockets that are open.
-    pub fn iterator_over_sockets(
-        &mut self,
-        program: &str,
-        map: &str,
-        btf: &KernelBtf,
-    ) -> Result<KernelIterator, LoadError> {
-        const TARGET: &str = "bpf_sk_storage_map";
-        let loaded = self.load_iterator(program, TARGET, btf)?;
-        KernelIterator::over_map(&loaded, self.storage(map)?.fd().as_fd())
-            .map_err(|error| self.unbound(program, TARGET, error.to_string()))
+            .map_err(|error| self.unbound(program, target, error.to_string()))
     }
 
     fn array(&self, name: &str) -> Result<&MapData, LoadError> {

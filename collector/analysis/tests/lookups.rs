@@ -1,5 +1,5 @@
-//! A tier whose requests wait for a server of names: told as that where its agent saw its lookups wait, and not where few of them did while
-//! something else held the tier up.
+//! A tier whose requests wait for a server of names: told as that where its agent saw its lookups wait while it stood, and not where those of a tier above
+//! the one that stood did.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -55,7 +55,7 @@ fn without_lookups_it_is_the_lock_that_it_was_and_one_name_may_hold_up_all() {
     assert!(incident.root.evidence.contains("fewer than half of the requests"), "{}", incident.root.evidence);
 }
 
-/// The application waits for its database; that two of its lookups wait as well is no cause of that.
+/// The application waits for its database; that some of its lookups wait as well is no cause of that.
 #[test]
 fn lookups_beside_a_lock_of_the_tier_below_are_not_the_root() {
     let incident = told(&standing("app-1", 3));

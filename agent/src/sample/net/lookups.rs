@@ -41,7 +41,7 @@ impl Lookups {
         epoch_offset_ns: i64,
     ) -> Result<Self, LoadError> {
         let walk = |object: &mut LoadedObject| {
-            let sockets = object.iterator_over_sockets("net_lookups", "lookups", btf);
+            let sockets = object.iterator_over("net_lookups", "lookups", btf);
             sockets.map_err(|error| error.to_string())
         };
         Ok(Self {
