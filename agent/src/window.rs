@@ -69,6 +69,8 @@ pub struct Window {
     pub locked_threads: Vec<LockedThreads>,
     /// Who waited for servers of names when it ended.
     pub lookups: Vec<(LookupsKey, WaitingLookups)>,
+    /// Requests that took long and ended in it, or a little before it, slowest first.
+    pub slow_requests: Vec<SlowRequest>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -197,6 +199,48 @@ pub struct WaitingLookups {
     pub lookups: u32,
     /// For how long the longest of them.
     pub longest_ns: u64,
+}
+
+/// A request that took 200 ms or longer, and where it was. One after the other: without a connection, unread, and inside of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowRequest {
+    /// Who was asked.
+    pub listener: ListenerKey,
+    /// Of its connection, see [`Meeting::pair`]; 0: not known. Of a Unix socket it is the same on this machine alone.
+    pub pair: u64,
+    /// From its end to the end of the window that tells it.
+    pub ended_ago_ns: u64,
+    /// Before its connection was there: its client's last ACK was dropped.
+    pub retried_ns: u64,
+    /// Until it was read, …
+    pub unread_ns: u64,
+    /// … since before its connection was accepted.
+    pub queued: bool,
+    /// From when it was read to when its answer began.
+    pub inside_ns: u64,
+    /// It was not answered.
+    pub aborted: bool,
+    /// What its thread waited for meanwhile; `None`: its thread had others at the same time, and whose calls those were is not known.
+    pub calls: Option<Vec<SlowCall>>,
+    /// Such calls that are not among them.
+    pub calls_left_out: u32,
+}
+
+/// A call of 200 ms or longer, or a connection that took so long to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowCall {
+    /// Who was called.
+    pub edge: EdgeKey,
+    /// Of its connection, as of a request.
+    pub pair: u64,
+    /// From when the request was read to when the call was sent.
+    pub after_ns: u64,
+    /// Until its answer began.
+    pub took_ns: u64,
+    /// No call: the opening of its connection.
+    pub connecting: bool,
+    /// There was no answer.
+    pub aborted: bool,
 }
 
 /// What a database told of its locks.

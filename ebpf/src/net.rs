@@ -477,6 +477,77 @@ impl DropEvent {
     }
 }
 
+/// What `struct slow_turn` says that it is of.
+pub mod slow {
+    /// A request, since its first byte came.
+    pub const REQUEST: u8 = 0;
+    /// A call.
+    pub const CALL: u8 = 1;
+    /// A connection, until it was there.
+    pub const CONNECT: u8 = 2;
+}
+
+/// `struct slow_turn`: a turn that took long, as it ended. Times are of CLOCK_MONOTONIC, in ns.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub struct SlowTurn {
+    pub cookie: u64,
+    pub established_ns: u64,
+    pub arrived_ns: u64,
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    pub slot: u32,
+    pub began_by: u32,
+    pub ended_by: u32,
+    /// One of [`slow`].
+    pub of: u8,
+    /// 0: it was answered, or the connection came to be.
+    pub aborted: u8,
+    /// One of [`waited`].
+    pub waited_as: u8,
+    pub held: u8,
+}
+
+/// How a request had been unread (`enum unread`).
+pub mod waited {
+    /// Since before its connection was accepted.
+    pub const QUEUED: u8 = 2;
+}
+
+impl SlowTurn {
+    const BYTES: usize = 56;
+
+    /// From an entry of the ring buffer; `None`: not one.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.first_chunk()?;
+        let long = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        let short = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        Some(Self {
+            cookie: long(0),
+            established_ns: long(8),
+            arrived_ns: long(16),
+            began_ns: long(24),
+            ended_ns: long(32),
+            slot: short(40),
+            began_by: short(44),
+            ended_by: short(48),
+            of: bytes[52],
+            aborted: bytes[53],
+            waited_as: bytes[54],
+            held: bytes[55],
+        })
+    }
+
+    /// The number that the other end of its connection has as well, as [`Meeting::pair`]; 0: not known.
+    pub const fn pair(&self) -> u64 {
+        self.cookie.wrapping_mul(PAIR_HASH) >> Meeting::PAIR_SHIFT
+    }
+}
+
+/// 2^64 by the golden ratio, as meeting_noted() of net_meetings.h.
+const PAIR_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// `struct net_losses`: what could not be kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "explained in net_records.h")]
@@ -491,11 +562,12 @@ pub struct NetLosses {
     pub ticks: u64,
     pub unix_refusals_unnamed: u64,
     pub lookups_untracked: u64,
+    pub slow_turns: u64,
 }
 
 impl NetLosses {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 10;
+    pub const WORDS: usize = 11;
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
@@ -510,6 +582,7 @@ impl NetLosses {
             ticks,
             unix_refusals_unnamed,
             lookups_untracked,
+            slow_turns,
         ] = words;
         Self {
             listeners_folded,
@@ -522,6 +595,7 @@ impl NetLosses {
             ticks,
             unix_refusals_unnamed,
             lookups_untracked,
+            slow_turns,
         }
     }
 }
@@ -616,6 +690,31 @@ mod tests {
         let edge = Meeting { accepted: false, ..expected };
         assert_eq!(Meeting::decode(word & !(1 << 16)), Some(edge));
         assert_eq!(Meeting::decode(0), None);
+    }
+
+    #[test]
+    fn a_turn_that_took_long_is_read_as_it_was_written_and_a_part_of_one_is_none() {
+        let expected = SlowTurn {
+            cookie: 7,
+            established_ns: 1,
+            arrived_ns: 2,
+            began_ns: 3,
+            ended_ns: 4,
+            slot: 5,
+            began_by: 6,
+            ended_by: 8,
+            of: slow::CALL,
+            aborted: 1,
+            waited_as: waited::QUEUED,
+            held: 9,
+        };
+        let mut bytes: Vec<u8> = [7_u64, 1, 2, 3, 4].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        bytes.extend([5_u32, 6, 8].iter().flat_map(|n| n.to_ne_bytes()));
+        bytes.extend([slow::CALL, 1, waited::QUEUED, 9]);
+        assert_eq!(SlowTurn::decode(&bytes), Some(expected));
+        (0..bytes.len()).for_each(|end| assert_eq!(SlowTurn::decode(&bytes[..end]), None));
+        assert_eq!(SlowTurn::default().pair(), 0);
+        assert_eq!(expected.pair(), 7_u64.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17);
     }
 
     #[test]

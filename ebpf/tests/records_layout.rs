@@ -151,6 +151,7 @@ fn names_and_tables_lie_where_user_space_reads_their_words() {
         net::WaitingLookup::WORDS,
         &[("key", 0), ("since_ns", 32), ("pid", 40), ("queries", 44)],
     );
+    same!(structs, "slow_turn", net::SlowTurn: cookie, established_ns, arrived_ns, began_ns, ended_ns, slot, began_by, ended_by, of, aborted, waited_as, held);
     is("lookup_counts", net::LOOKUP_COUNTS_WORDS, &[("asked", 0), ("answered", 8)]);
     let losses = [
         "listeners_folded",
@@ -163,6 +164,7 @@ fn names_and_tables_lie_where_user_space_reads_their_words() {
         "ticks",
         "unix_refusals_unnamed",
         "lookups_untracked",
+        "slow_turns",
     ];
     let in_order: Vec<(&str, usize)> = losses.iter().enumerate().map(|(i, name)| (*name, 8 * i)).collect();
     is("net_losses", net::NetLosses::WORDS, &in_order);

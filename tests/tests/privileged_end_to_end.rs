@@ -77,6 +77,39 @@ fn check_verdict_time(system: &System, outcome: &Provoked) {
     assert!(took_ms <= 1_500, "the root was named {took_ms} ms after the first drop");
 }
 
+/// The slowest requests of the web tier, and where they were: some of them waited for a call to the application that is told from there, too. Which thread of
+/// Apache read a request and called for it is known, as each has one at a time.
+fn check_slowest(system: &System, outcome: &Provoked) -> Result<()> {
+    let id = outcome.incident["id"].as_str().unwrap_or_default();
+    let (status, body) = http_get(system.collector.http, &format!("/api/v1/incidents/{id}"))?;
+    anyhow::ensure!(status == 200, "{body}");
+    let whole: Value = serde_json::from_str(&body)?;
+    let web = hop(&whole, "web-1");
+    let slowest = web["slowest"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let took: Vec<u64> = slowest.iter().map(|of| number(of, "took_ms")).collect();
+    println!("  slowest requests of the web tier: {took:?} ms");
+    assert!((1..=20).contains(&took.len()) && took.is_sorted_by(|a, b| a >= b), "{web:#}");
+    assert!(took.iter().all(|ms| *ms >= 200), "{took:?}");
+    let spent = |of: &Value| number(of, "retried_ms") + number(of, "unread_ms") + number(of, "inside_ms");
+    let calls = slowest
+        .iter()
+        .flat_map(|of| of["calls"].as_array().into_iter().flatten().map(move |call| (of, call)));
+    let mut followed = calls.filter(|(_, call)| call["host"] == "app-1" && call["there"].is_object());
+    let (of, call) = followed.next().unwrap_or_else(|| panic!("none is told from the application: {web:#}"));
+    println!(
+        "  of {} ms {} in a call to the application, which had it for {} ms",
+        spent(of),
+        call["took_ms"],
+        spent(&call["there"])
+    );
+    // Each number is rounded, and the clocks of hooks differ by a moment.
+    assert!(spent(&call["there"]) <= number(call, "took_ms") + 5, "{of:#}");
+    assert!(number(call, "after_ms") + number(call, "took_ms") <= number(of, "inside_ms") + 5, "{of:#}");
+    let listed = hop(&outcome.incident, "web-1")["slowest"].as_array().map_or(0, Vec::len);
+    assert_eq!(listed, 1, "whoever lists incidents gets the slowest one");
+    Ok(())
+}
+
 /// A request that takes so long has waited in a queue that was filled to its limit nearly: it holds 280 ms of arrivals.
 const QUEUED_US: u64 = 200_000;
 
@@ -195,7 +228,7 @@ fn cpu_is_taken(system: &System) -> Result<()> {
     check_drops(&cpu);
     check_root_window(&cpu);
     check_verdict_time(system, &cpu);
-    Ok(())
+    check_slowest(system, &cpu)
 }
 
 /// MariaDB's disk is kept busy.

@@ -85,6 +85,7 @@ impl Scope {
             blockings: _,      // told after this
             locked_threads: _, // the same
             lookups,
+            slow_requests,
             kernel_counts: _, // of namespaces of the listeners that are left, or of the machine
             culprits,
             polled: _,
@@ -113,6 +114,12 @@ impl Scope {
         by_socket!(accept_queues: owner, requests: owner, states: owner);
         by_socket!(calls: workload, retransmits: workload, connections: workload);
         lookups.retain_mut(|(key, _)| self.takes(&mut key.workload, key.netns, own, entities));
+        slow_requests.retain_mut(|request| {
+            if let Some(calls) = &mut request.calls {
+                calls.retain_mut(|c| self.takes(&mut c.edge.workload, c.edge.netns, own, entities));
+            }
+            self.takes(&mut request.listener.owner, request.listener.netns, own, entities)
+        });
         blocked_loops.retain_mut(|l| self.takes(&mut l.listener.owner, l.listener.netns, own, entities));
         meetings.retain_mut(|m| match &mut m.end {
             ConnectionEnd::Accepted(key) => self.takes(&mut key.owner, key.netns, own, entities),

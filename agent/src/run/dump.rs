@@ -304,6 +304,45 @@ impl<W: Write + Send> Dump<W> {
         }
     }
 
+    fn slow_requests(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.slow_requests {
+            let at = self.name(EntityKind::Listener, of.listener);
+            let [retried, unread, inside] =
+                [of.retried_ns, of.unread_ns, of.inside_ns].map(|ns| ns / 1_000_000);
+            let calls: Vec<(String, &v1::SlowCall)> =
+                of.calls.iter().map(|call| (self.name(EntityKind::Edge, call.edge), call)).collect();
+            match self.form {
+                Form::Text => {
+                    let how = if of.aborted { "not answered" } else { "answered" };
+                    let what = format!("{at}: {how}, {retried} ms retried, {unread} unread, {inside} inside");
+                    self.line(&format!("{time}  slow     {}", printable(&what)));
+                    for (to, call) in &calls {
+                        let what = if call.connecting { "connecting to" } else { "in a call to" };
+                        let (after, took) = (call.after_ns / 1_000_000, call.took_ns / 1_000_000);
+                        let what = format!("after {after} ms {took} ms {what} {to}");
+                        self.line(&format!("{time}  slow       {}", printable(&what)));
+                    }
+                }
+                Form::Json => {
+                    let of_call = |(to, call): &(String, &v1::SlowCall)| {
+                        serde_json::json!({
+                            "edge": to, "pair": format!("{:012x}", call.pair), "after_ns": call.after_ns,
+                            "took_ns": call.took_ns, "connecting": call.connecting, "aborted": call.aborted,
+                        })
+                    };
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "slow", "listener": at,
+                        "pair": format!("{:012x}", of.pair), "ended_ago_ns": of.ended_ago_ns, "retried_ns": of.retried_ns,
+                        "unread_ns": of.unread_ns, "queued": of.queued, "inside_ns": of.inside_ns, "aborted": of.aborted,
+                        "calls": of.calls_known.then(|| calls.iter().map(of_call).collect::<Vec<_>>()),
+                        "calls_left_out": of.calls_left_out,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+
     fn blockings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for of in &batch.blockings {
             let at = self.name(EntityKind::Listener, of.listener);
@@ -376,6 +415,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.blockings(&time, &window, &batch);
         self.locked_threads(&time, &window, &batch);
         self.waiting_lookups(&time, &window, &batch);
+        self.slow_requests(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

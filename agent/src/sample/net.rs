@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `states` the time in state, `meetings` connections by what both ends know, `lookups` names that are asked for, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
+//! `states` the time in state, `meetings` connections by what both ends know, `lookups` names that are asked for, `slow` requests that took long, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -27,6 +27,7 @@ mod loops;
 mod meetings;
 mod multiplexed;
 mod slots;
+mod slow;
 mod states;
 mod tick;
 mod unix;
@@ -37,6 +38,7 @@ use listeners::Listeners;
 use lookups::Lookups;
 use loops::Loops;
 use meetings::Meetings;
+use slow::Slow;
 use states::States;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
@@ -173,6 +175,7 @@ pub struct NetSignals {
     meetings: Meetings,
     loops: Loops,
     lookups: Lookups,
+    slow: Slow,
     hooks: Vec<Hook>,
     walker: Walker,
     looking: Looking,
@@ -264,6 +267,7 @@ impl NetSignals {
         }
         let asked = see_lookups(&mut object, config.btf, &hooks);
         let lookups = Lookups::open(&mut object, config.btf, asked, config.epoch_offset_ns)?;
+        let slow = Slow::open(&mut object, config.epoch_offset_ns)?;
         let workers = Workers {
             table: object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?,
             levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
@@ -300,6 +304,7 @@ impl NetSignals {
             meetings,
             loops,
             lookups,
+            slow,
             hooks,
             walker,
             looking,
@@ -438,6 +443,8 @@ impl SignalSource for NetSignals {
             Loss { what: "net_unix_refusals_unnamed", count: kernel.unix_refusals_unnamed },
             Loss { what: "net_lookups_untracked", count: kernel.lookups_untracked },
             Loss { what: "net_lookups_left_out", count: self.lookups.left_out() },
+            Loss { what: "net_slow_turns_lost", count: kernel.slow_turns },
+            Loss { what: "net_slow_requests_left_out", count: self.slow.left_out() },
             Loss { what: "net_records_lapped", count: self.lapped() },
             Loss { what: "net_runs_skipped", count: self.object.skipped_runs() },
         ]
@@ -472,6 +479,10 @@ impl SignalSource for NetSignals {
         if !into.late {
             into.lookups = self.lookups.drain(into.index);
         }
+        let lost = self.kernel_losses().slow_turns;
+        let (of_listeners, of_edges) = (&mut self.listeners, &mut self.edges);
+        into.slow_requests =
+            self.slow.drain(into.index, lost, |slot| of_listeners.named(slot), |slot| of_edges.named(slot));
         into.accept_queues = listeners.then_some(accept_queues);
         into.requests = (turns && listeners).then_some(requests);
         into.calls = (turns && edges).then_some(calls);
@@ -488,6 +499,7 @@ impl SignalSource for NetSignals {
         self.states.set_epoch_offset_ns(offset_ns);
         self.loops.set_epoch_offset_ns(offset_ns);
         self.lookups.set_epoch_offset_ns(offset_ns);
+        self.slow.set_epoch_offset_ns(offset_ns);
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 

@@ -464,11 +464,13 @@ fn strip(window: &mut Window, signal: SignalKind) {
         SignalKind::Requests => {
             window.requests = None;
             window.states = None;
+            window.slow_requests.clear();
         }
         SignalKind::Calls => {
             window.calls = None;
             window.connections = None;
             window.lookups.clear();
+            window.slow_requests.iter_mut().for_each(|request| request.calls = None);
         }
         SignalKind::Retransmits => window.retransmits = None,
         SignalKind::Throttling => window.throttled = None,

@@ -100,6 +100,7 @@ impl Encoder {
             blockings: blockings(windows, entities),
             locked_threads: locked_threads(windows, entities),
             waiting_lookups: waiting_lookups(windows, entities),
+            slow_requests: slow_requests(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -368,6 +369,37 @@ fn waiting_lookups(windows: &[Window], entities: &mut Entities) -> Vec<v1::Waiti
         }));
     }
     all
+}
+
+fn slow_requests(windows: &[Window], entities: &mut Entities) -> Vec<v1::SlowRequest> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.slow_requests.iter().map(move |r| (offset, r)));
+    let mut told = Vec::new();
+    for (window_offset, request) in all {
+        let calls = request.calls.iter().flatten().map(|call| v1::SlowCall {
+            edge: entities.edge(call.edge),
+            pair: call.pair,
+            after_ns: call.after_ns,
+            took_ns: call.took_ns,
+            connecting: call.connecting,
+            aborted: call.aborted,
+        });
+        let calls = calls.collect();
+        told.push(v1::SlowRequest {
+            window_offset,
+            listener: entities.listener(request.listener),
+            pair: request.pair,
+            ended_ago_ns: request.ended_ago_ns,
+            retried_ns: request.retried_ns,
+            unread_ns: request.unread_ns,
+            queued: request.queued,
+            inside_ns: request.inside_ns,
+            aborted: request.aborted,
+            calls_known: request.calls.is_some(),
+            calls,
+            calls_left_out: request.calls_left_out,
+        });
+    }
+    told
 }
 
 fn kernel_counts(windows: &[Window]) -> Vec<v1::KernelCount> {

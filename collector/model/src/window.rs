@@ -314,7 +314,65 @@ pub struct HostWindow {
     /// Who waited for servers of names when it ended. For the analysis alone, as `meetings`.
     #[serde(default)]
     pub waiting_lookups: Vec<WaitingLookups>,
+    /// Requests that took 200 ms or longer and ended in it, or a little before. For the analysis alone, as `meetings`.
+    #[serde(default)]
+    pub slow_requests: Vec<SlowRequest>,
     pub culprits: Vec<CulpritSample>,
+}
+
+/// A request that took 200 ms or longer, and where it was. One after the other: without a connection, unread, inside of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowRequest {
+    pub listener: EntityId,
+    /// Of its connection, see [`Meeting::pair`]; 0: not known. Of a Unix socket the other end has it on the same host alone.
+    pub pair: u64,
+    /// From its end to that of the window.
+    pub ended_ago_ns: u64,
+    /// Before its connection was there: its last ACK was dropped.
+    pub retried_ns: u64,
+    /// Until it was read, …
+    pub unread_ns: u64,
+    /// … since before its connection was accepted.
+    pub queued: bool,
+    /// From then to the beginning of its answer.
+    pub inside_ns: u64,
+    /// There was none.
+    pub aborted: bool,
+    /// What its thread waited for meanwhile; `None`: its thread had others at the same time, and whose calls those were is not known.
+    pub calls: Option<Vec<SlowCall>>,
+    /// Such calls that are not among them.
+    pub calls_left_out: u32,
+}
+
+impl SlowRequest {
+    /// From its first byte, or its client's first try, to its end.
+    #[must_use]
+    pub fn took_ns(&self) -> u64 {
+        self.retried_ns.saturating_add(self.unread_ns).saturating_add(self.inside_ns)
+    }
+}
+
+/// A call of 200 ms or longer, or a connection that took so long to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowCall {
+    pub edge: EntityId,
+    /// Of its connection, as of a request.
+    pub pair: u64,
+    /// From when the request was read to when it was sent.
+    pub after_ns: u64,
+    /// Until its answer began.
+    pub took_ns: u64,
+    /// No call: the opening of its connection.
+    pub connecting: bool,
+    /// There was no answer.
+    pub aborted: bool,
+}
+
+/// What such requests take in memory.
+#[must_use]
+pub fn slow_bytes(all: &[SlowRequest]) -> usize {
+    let calls = |of: &SlowRequest| of.calls.as_ref().map_or(0, Vec::len) * size_of::<SlowCall>();
+    all.iter().map(|of| size_of::<SlowRequest>() + calls(of)).sum()
 }
 
 /// A workload's lookups of names that had no answer for 50 ms or longer, of one server of names (DNS over UDP).

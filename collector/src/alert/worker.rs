@@ -397,7 +397,7 @@ impl Worker {
             what,
             at_unix_ns: self.clock.unix_ns(),
             thread,
-            content: Content::Incident { incident: Box::new(incident), replaces },
+            content: Content::Incident { incident: Box::new(incident.brief()), replaces },
         }
     }
 

@@ -132,6 +132,13 @@ fn chain(out: &mut String, i: &Incident) {
         if let Some(congestion) = &hop.congestion {
             wrap(out, &congested(congestion), "                   ");
         }
+        if let Some(slowest) = hop.slowest.first() {
+            let of = match hop.slowest.len() {
+                1 => "slowest request".to_owned(),
+                n => format!("slowest of {n} requests"),
+            };
+            wrap(out, &format!("{of}: {}", slowest.told()), "                   ");
+        }
     }
     out.push('\n');
 }

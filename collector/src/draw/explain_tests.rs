@@ -181,6 +181,28 @@ fn what_keeps_it_alive_is_told_apart_from_the_root_with_the_way_out() {
 }
 
 #[test]
+fn the_slowest_request_of_a_tier_is_told_with_its_way() {
+    let mut i = incident("01A", 1);
+    let of = |took_ms: u64| {
+        let end = i.start_unix_ns;
+        serde_json::json!({
+            "end_unix_ns": end, "took_ms": took_ms, "retried_ms": 0, "unread_ms": 12, "queued": true,
+            "inside_ms": took_ms - 12, "calls_known": true, "calls": [{
+                "depth": 1, "host": "db-1", "workload": "mariadb.service", "tier": "mariadb", "after_ms": 2, "took_ms": 900,
+            }],
+        })
+    };
+    let slowest = serde_json::from_value(serde_json::json!([of(1_312), of(1_200)])).unwrap();
+    i.hops[0].slowest = slowest;
+    let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "slowest of 2 requests: 1312 ms, answered at 21:20:00.000: 12 ms unread since before it was accepted, 1300 ms inside; \
+                900 ms in a call to mariadb@db-1";
+    assert!(got.contains(told), "{got}");
+    let read: tailwater_model::Incident = serde_json::from_str(&serde_json::to_string(&i).unwrap()).unwrap();
+    assert_eq!(read, i, "it reads back as itself");
+}
+
+#[test]
 fn a_host_that_no_agent_observes_is_told_by_its_address_alone() {
     let mut i = incident("01A", 1);
     let address = "10.77.0.3";

@@ -126,7 +126,8 @@ impl Events {
             if log.kept.len() >= KEPT_MAX {
                 log.kept.pop_front();
             }
-            log.kept.push_back(Arc::new(Event { incident: Arc::clone(incident), json: OnceLock::new() }));
+            log.kept
+                .push_back(Arc::new(Event { incident: Arc::new(incident.brief()), json: OnceLock::new() }));
             log.newest += 1;
             log.newest
         };

@@ -182,6 +182,7 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         blockings: Vec::new(),
         locked_threads: Vec::new(),
         waiting_lookups: Vec::new(),
+        slow_requests: Vec::new(),
         culprits: Vec::new(),
     }
 }

@@ -37,6 +37,7 @@ fn hop(host: &str, workload: &str, listener: &str, workers: Option<u32>, backlog
         pool_open: None,
         congestion: None,
         life: None,
+        slowest: Vec::new(),
     }
 }
 

@@ -6,6 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
+use tailwater_model::Incident;
 use tailwater_model::incident::{Kind, Resource, State as IncidentState, Which};
 
 #[derive(Deserialize)]
@@ -29,8 +30,8 @@ pub(super) struct IncidentsQuery {
 }
 
 #[derive(Serialize)]
-struct Incidents<'a> {
-    incidents: Vec<&'a tailwater_model::Incident>,
+struct Incidents {
+    incidents: Vec<Incident>,
 }
 
 pub(super) async fn incidents(
@@ -57,7 +58,7 @@ pub(super) async fn incidents(
         0 => Vec::new(),
         _ => app.past(move |past| past.incidents(oldest.as_deref(), span, wanted, left)).await?,
     };
-    let incidents = list.iter().map(AsRef::as_ref).chain(&older).collect();
+    let incidents = list.iter().map(AsRef::as_ref).chain(&older).map(Incident::brief).collect();
     Ok(Json(Incidents { incidents }).into_response())
 }
 

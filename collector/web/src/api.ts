@@ -44,6 +44,22 @@ export interface Hop {
   queued_max: number; workers_busy_max: number; workers_limit: number | null;
   accept_queue_max: number; accept_queue_limit: number | null;
   pool_in_flight_max: number | null; pool_open: number | null;
+  /** Its slowest requests, slowest first: of an incident that is pushed or listed one, of one that is asked for by its id up to 20. */
+  slowest?: Exemplar[];
+}
+
+/** Where the time of a request went in one tier. */
+export interface Spent { retried_ms: number; unread_ms: number; queued: boolean; inside_ms: number }
+
+/** A call on the way of a request, 1 deep if it is of the tier itself. */
+export interface CallLeg {
+  depth: number; host: string; workload: string; tier: string; after_ms: number; took_ms: number;
+  connecting?: boolean; aborted?: boolean; there?: Spent;
+}
+
+/** A request that took 200 ms or longer. */
+export interface Exemplar extends Spent {
+  end_unix_ns: number; took_ms: number; aborted?: boolean; calls_known: boolean; calls?: CallLeg[]; calls_left_out?: number;
 }
 
 /** Whether requests, and those who work at them, are known of a tier. */

@@ -58,7 +58,10 @@ struct connection {
 	__u32 role;
 	__u32 phase;
 	__u32 unread;
-	__u32 worker; /* place of the thread that read the request, plus 1; 0: not tracked */
+	union {
+		__u32 worker; /* accepted: place of the thread that read the request, plus 1; 0: not tracked */
+		__u32 caller; /* connected: the thread that dialled, or sent the call */
+	};
 	__u32 seen_seq; /* what was written up to where this side's turn began */
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
@@ -85,6 +88,40 @@ struct {
 	__type(key, __u32);
 	__type(value, struct worker);
 } workers SEC(".maps");
+
+/* Turns that took long. User space reads them once a window, so that none of them wakes it. */
+#define BPF_RB_NO_WAKEUP 1 /* include/uapi/linux/bpf.h */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 128 * 1024);
+} slow_turns SEC(".maps");
+
+/* Global: a verifier walks it once. */
+__noinline int slow_turn_told(struct slow_turn *turn)
+{
+	if (!turn)
+		return 0;
+	if (bpf_ringbuf_output(&slow_turns, turn, sizeof(*turn), BPF_RB_NO_WAKEUP))
+		COUNT_LOSS(slow_turns);
+	return 0;
+}
+
+/* A call, or a connection that was dialled, has ended. `began_ns`, `caller`: as they were then, the next call may have begun since. */
+static __always_inline void slow_outward(struct hook *h, struct connection *c, __u64 began_ns, __u32 caller, __u32 of, __u32 how)
+{
+	struct slow_turn turn = {
+		.cookie = c->cookie,
+		.began_ns = began_ns,
+		.ended_ns = h->mono_ns,
+		.slot = c->slot,
+		.began_by = caller,
+		.ended_by = (__u32)bpf_get_current_pid_tgid(),
+		.of = of,
+		.aborted = how,
+	};
+
+	slow_turn_told(&turn);
+}
 
 static __always_inline struct connection *known_connection(const struct sock *sk)
 {
@@ -448,11 +485,12 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct worker *worker = worker_at(c->worker);
 	__u64 took = elapsed_ns(c->started_ns, h->mono_ns), waited = elapsed_ns(c->arrived_ns, h->mono_ns);
 	struct stations at = STATIONS_OF(c);
-	__s32 left;
+	__s32 held, left;
 
 	if (!level || !rec)
 		return;
-	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
+	held = worker ? __sync_fetch_and_add(&worker->held, -1) : 0;
+	left = step_turns(h, rec, level, -1, 0, held == 1 ? -1 : 0);
 	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
 		__u32 kept = bounds_kept(BOUNDS_ALL, waited);
@@ -462,6 +500,24 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 		bounds_passed(rec, BOUNDS_ALL & ~kept, &at, h->mono_ns);
 	} else {
 		rec->aborted++;
+	}
+	if (waited >= SLOW_TURN_NS && c->phase != PHASE_MULTIPLEXED) {
+		struct slow_turn turn = {
+			.cookie = c->cookie,
+			.established_ns = at.established_ns,
+			.arrived_ns = at.arrived_ns,
+			.began_ns = at.read_ns,
+			.ended_ns = h->mono_ns,
+			.slot = c->slot,
+			.began_by = worker ? (__u32)worker->key : 0,
+			.ended_by = (__u32)bpf_get_current_pid_tgid(),
+			.of = SLOW_REQUEST,
+			.aborted = how,
+			.waited_as = at.waited_as,
+			.held = held < 255 ? held : 255,
+		};
+
+		slow_turn_told(&turn);
 	}
 }
 
@@ -475,6 +531,7 @@ static __noinline void call_began(struct hook *h, struct connection *c, __u32 se
 		return;
 	c->seen_seq = seq;
 	c->started_ns = h->mono_ns;
+	c->caller = (__u32)bpf_get_current_pid_tgid();
 	if (__sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_ACTIVE) != PHASE_IDLE)
 		return;
 	rec->started++;
@@ -486,7 +543,8 @@ static __noinline void call_ended(struct hook *h, struct connection *c, __u32 ho
 {
 	struct edge_level *level = edge_level_of(c->slot);
 	struct edge_record *rec = edge_now(h, c->slot);
-	__u64 took = elapsed_ns(c->started_ns, h->mono_ns);
+	__u64 began_ns = c->started_ns, took = elapsed_ns(began_ns, h->mono_ns);
+	__u32 caller = c->caller;
 
 	if (!level || !rec)
 		return;
@@ -496,6 +554,9 @@ static __noinline void call_ended(struct hook *h, struct connection *c, __u32 ho
 	} else {
 		rec->aborted++;
 	}
+	/* One that is no turn any more did not end. */
+	if (took >= SLOW_TURN_NS && c->phase != PHASE_MULTIPLEXED)
+		slow_outward(h, c, began_ns, caller, SLOW_CALL, how);
 }
 
 static __always_inline void turn_ended(struct hook *h, struct connection *c, __u32 how)
@@ -542,6 +603,8 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 
 		if (level && rec)
 			step_level(&rec->edges[EDGE_OPEN], &level->levels[EDGE_OPEN], h, -1);
+	} else if (elapsed_ns(c->started_ns, h->mono_ns) >= SLOW_TURN_NS) {
+		slow_outward(h, c, c->started_ns, c->caller, SLOW_CONNECT, ENDED_ABORTED);
 	}
 }
 #endif

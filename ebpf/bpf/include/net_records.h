@@ -210,6 +210,31 @@ struct waiting_lookup {
 	__u32 queries;
 };
 
+/*
+ * A turn that took so long, as it ended: a request since its first byte came, a call, or a connection until it was there. What is shorter than four
+ * windows makes nobody slow. Times are of CLOCK_MONOTONIC.
+ */
+#define SLOW_TURN_NS 200000000ULL
+enum slow {
+	SLOW_REQUEST,
+	SLOW_CALL,
+	SLOW_CONNECT,
+};
+struct slow_turn {
+	__u64 cookie;	      /* the number that both ends of its connection have; 0: not known */
+	__u64 established_ns; /* of a request: when its connection was there; 0: not known */
+	__u64 arrived_ns;     /* of a request: as that of its connection */
+	__u64 began_ns;	      /* it was read, sent or dialled */
+	__u64 ended_ns;
+	__u32 slot;
+	__u32 began_by; /* the thread that did; 0: not known */
+	__u32 ended_by; /* the one that ran then */
+	__u8 of;	/* SLOW_* */
+	__u8 aborted;
+	__u8 waited_as; /* of a request: how it had been unread */
+	__u8 held;	/* of a request: those that its thread had when it ended, with it; at most 255 */
+};
+
 /* What could not be kept. */
 struct net_losses {
 	__u64 listeners_folded; /* new listeners beyond the cap */
@@ -222,5 +247,6 @@ struct net_losses {
 	__u64 ticks; /* of the sampling timer: not a loss, but the proof that it runs */
 	__u64 unix_refusals_unnamed; /* by one of several full Unix listeners */
 	__u64 lookups_untracked; /* no socket storage */
+	__u64 slow_turns; /* ring buffer full */
 };
 #endif

@@ -47,6 +47,7 @@ static __always_inline void connect_began(struct hook *h, const struct sock *sk)
 		return;
 	}
 	c->started_ns = h->mono_ns;
+	c->caller = (__u32)bpf_get_current_pid_tgid();
 	rec = edge_now(h, slot);
 	if (rec)
 		rec->connects++;
@@ -63,6 +64,8 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 	c->seen_seq = tp->write_seq;
 	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
 	met(c, false);
+	if (elapsed_ns(c->started_ns, h->mono_ns) >= SLOW_TURN_NS)
+		slow_outward(h, c, c->started_ns, c->caller, SLOW_CONNECT, ENDED_ANSWERED);
 	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }

@@ -92,7 +92,7 @@ struct {
 } unix_listeners SEC(".maps");
 
 struct unix_connection {
-	struct connection turn; /* the server's; `cookie` is of the accepted socket */
+	struct connection turn; /* the server's; `cookie` of both is of the accepted socket */
 	struct connection call; /* the caller's */
 };
 
@@ -381,6 +381,7 @@ static __noinline struct unix_connection *unix_connection_enters(struct hook *h,
 	fresh.turn.slot = ul->socket.slot;
 	fresh.turn.role = ROLE_ACCEPTED;
 	fresh.turn.cookie = bpf_get_socket_cookie(sk);
+	fresh.call.cookie = fresh.turn.cookie;
 	/* In the queue since a moment ago; of one that was accepted before it is not known. */
 	fresh.turn.established_ns = sk->sk_socket ? 0 : h->mono_ns;
 	if (bpf_map_update_elem(&unix_connections, &at, &fresh, BPF_NOEXIST) && !bpf_map_lookup_elem(&unix_connections, &at))

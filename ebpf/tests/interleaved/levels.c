@@ -47,6 +47,7 @@
 #define bpf_seq_write(...) 0L
 #define bpf_ringbuf_reserve(...) ((void *)0)
 #define bpf_ringbuf_submit(...)
+#define bpf_ringbuf_output(...) 0L
 #define bpf_timer_init(...) 0L
 #define bpf_timer_set_callback(...) 0L
 #define bpf_timer_start(...) 0L

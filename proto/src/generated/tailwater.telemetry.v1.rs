@@ -300,6 +300,65 @@ pub struct WindowBatch {
     pub locked_threads: ::prost::alloc::vec::Vec<LockedThreads>,
     #[prost(message, repeated, tag = "65")]
     pub waiting_lookups: ::prost::alloc::vec::Vec<WaitingLookups>,
+    #[prost(message, repeated, tag = "66")]
+    pub slow_requests: ::prost::alloc::vec::Vec<SlowRequest>,
+}
+/// A request that took 200 ms or longer and ended in a window, or a little before it. One after the other: without a connection, unread, inside.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SlowRequest {
+    /// in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    #[prost(uint32, tag = "2")]
+    pub listener: u32,
+    /// as of a Meeting; 0: not known. Of a Unix socket the other end has it on the same machine alone
+    #[prost(uint64, tag = "3")]
+    pub pair: u64,
+    /// from its end to that of the window
+    #[prost(uint64, tag = "4")]
+    pub ended_ago_ns: u64,
+    /// before its connection was there: its last ACK was dropped
+    #[prost(uint64, tag = "5")]
+    pub retried_ns: u64,
+    /// until it was read, …
+    #[prost(uint64, tag = "6")]
+    pub unread_ns: u64,
+    /// … since before its connection was accepted
+    #[prost(bool, tag = "7")]
+    pub queued: bool,
+    /// from then to the beginning of its answer
+    #[prost(uint64, tag = "8")]
+    pub inside_ns: u64,
+    /// there was none
+    #[prost(bool, tag = "9")]
+    pub aborted: bool,
+    /// false: its thread had others at the same time, and whose calls those were is not known
+    #[prost(bool, tag = "10")]
+    pub calls_known: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub calls: ::prost::alloc::vec::Vec<SlowCall>,
+    #[prost(uint32, tag = "12")]
+    pub calls_left_out: u32,
+}
+/// What the thread of a slow request waited for meanwhile, for 200 ms or longer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SlowCall {
+    #[prost(uint32, tag = "1")]
+    pub edge: u32,
+    #[prost(uint64, tag = "2")]
+    pub pair: u64,
+    /// from when the request was read to when it was sent
+    #[prost(uint64, tag = "3")]
+    pub after_ns: u64,
+    /// until its answer began
+    #[prost(uint64, tag = "4")]
+    pub took_ns: u64,
+    /// no call: until its connection was there
+    #[prost(bool, tag = "5")]
+    pub connecting: bool,
+    /// there was no answer
+    #[prost(bool, tag = "6")]
+    pub aborted: bool,
 }
 /// A workload's lookups of names that had no answer for 50 ms or longer when a window ended, of each server of names (DNS over UDP).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

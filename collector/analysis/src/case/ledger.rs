@@ -1,13 +1,14 @@
 //! What the tiers of an incident went through from its onset on, window by window, for as long as it lives: the windows themselves leave
-//! the history after 20 s. Owns worst values, sums and ends of each tier; a tier takes the same few bytes after hours as after a second.
+//! the history after 20 s. Owns worst values, sums and ends of each tier; a tier takes the same few bytes after hours as after a second, and beside them those of its slowest requests (`slowest.rs`).
 
+use super::slowest::Slowest;
 use super::very_long::{Beside, Usual};
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::path::view::View;
 use crate::series::sample::{TierSample, tier_sample};
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeMap;
-use tailwater_model::incident::{HopLife, HopNow, VeryLong};
+use tailwater_model::incident::{Exemplar, HopLife, HopNow, VeryLong};
 use tailwater_model::window::HostWindow;
 
 /// Tiers of one incident that are accounted for: as many as are listed.
@@ -38,6 +39,7 @@ struct Account {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     accounts: BTreeMap<TierKey, Account>,
+    slowest: BTreeMap<TierKey, Slowest>,
 }
 
 impl Ledger {
@@ -57,6 +59,11 @@ impl Ledger {
             let usual = Usual::before(from, counted, |index| beside.is_of_another(key, index));
             Account { first: from, very_long_usual: usual, ..Account::default() }
         });
+        let is_of_another = |index: u64| beside.is_of_another(key, index);
+        let slowest = self
+            .slowest
+            .entry(key.clone())
+            .or_insert_with(|| Slowest::before(windows, tier, account.first, is_of_another));
         for index in from..=now {
             let window = windows.at(index);
             account.add(index, window.map(|window| tier_sample(window, tier)));
@@ -67,7 +74,16 @@ impl Ledger {
             let counted = if is_own { counted } else { counted.map(|_| VeryLong::default()) };
             account.very_long = known_sum(account.very_long, counted);
             account.very_long_windows += u64::from(is_own);
+            if is_own {
+                slowest.take(index, window, tier);
+            }
         }
+        slowest.follow(view, key, now);
+    }
+
+    /// The slowest requests of a tier, slowest first.
+    pub(crate) fn slowest(&self, view: View<'_>, key: &TierKey) -> Vec<Exemplar> {
+        self.slowest.get(key).map_or_else(Vec::new, |slowest| slowest.told(view, &key.host))
     }
 
     /// Very long answers of a tier so far, beyond as many as were usual in the seconds before it began: long polls and reports take as long as ever.

@@ -5,6 +5,7 @@
 pub(crate) mod cases;
 mod ledger;
 pub(crate) mod settled;
+mod slowest;
 mod sustain;
 pub(crate) mod trigger;
 pub(crate) mod very_long;

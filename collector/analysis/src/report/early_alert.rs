@@ -164,6 +164,7 @@ fn provisional(
             pool_open: None,
             congestion: None,
             life: None,
+            slowest: Vec::new(),
         }],
         drops: vec![Drops {
             host: notice.host.clone(),

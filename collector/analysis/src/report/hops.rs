@@ -98,6 +98,7 @@ impl<'a> Report<'a> {
             }
             if let Place::Tier(key) = &step.place {
                 hop.life = self.case.ledger.life(self.view, key);
+                hop.slowest = self.case.ledger.slowest(self.view, key);
             }
             hops.push(hop);
         }
@@ -151,6 +152,7 @@ impl<'a> Report<'a> {
             pool_open: None,
             congestion: None,
             life: None,
+            slowest: Vec::new(),
         };
         if step.place != best.place
             && matches!(step.place, Place::Tier(_))

@@ -178,7 +178,8 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
         return true;
     }
     // What the kernel counted is known a second or two after the drop.
-    let more = told.context != new.context;
+    let slow = |i: &Incident| i.hops.iter().map(|hop| hop.slowest.len()).sum::<usize>();
+    let more = told.context != new.context || slow(told) != slow(new);
     counts && (more || told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
 }
 

@@ -1,5 +1,6 @@
 //! A tier on the way from drop to root, as it is told. Owns the JSON shape of a hop; knows no root and no drops.
 
+use super::exemplar::Exemplar;
 use crate::congestion::CongestionState;
 use crate::place::{Place, place};
 use crate::window::Host;
@@ -79,6 +80,9 @@ pub struct Hop {
     /// or the incident is of an older collector.
     #[serde(default)]
     pub life: Option<HopLife>,
+    /// Its slowest requests of the incident, slowest first, at most 20. None where nothing took 200 ms, or its agent tells of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<Exemplar>,
 }
 
 impl Hop {

@@ -2,6 +2,7 @@
 //! Owns the JSON shape; knows nothing of how an incident is found.
 
 mod drops;
+mod exemplar;
 mod hop;
 mod identity;
 mod which;
@@ -10,6 +11,7 @@ pub use crate::address::socket;
 use crate::place::{Place, place};
 use crate::window::Host;
 pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, VeryLongKinds, Vlrt};
+pub use exemplar::{CallLeg, Exemplar, Spent};
 pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role, VeryLong};
 pub use identity::identity;
 use serde::{Deserialize, Serialize};
@@ -71,6 +73,19 @@ pub struct Incident {
     /// The numbers that `confidence` is learnt of, those that are not 0; none where there is nothing to learn, as of what is unexplained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<Number>,
+}
+
+impl Incident {
+    /// Without all but the slowest request of each tier: as it is pushed, listed and sent. Whoever asks for it by its id has them all.
+    #[must_use]
+    pub fn brief(&self) -> Self {
+        let mut brief = self.clone();
+        for hop in &mut brief.hops {
+            hop.slowest.truncate(1);
+            hop.slowest.shrink_to_fit();
+        }
+        brief
+    }
 }
 
 /// Whether an incident may still grow.

@@ -1,6 +1,6 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `lookups`, `loops`, `meetings`, `shares` and
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `lookups`, `loops`, `meetings`, `shares`, `slow` and
 //! `states` read what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
@@ -14,6 +14,7 @@ mod loops;
 mod meetings;
 mod place;
 mod shares;
+mod slow;
 mod states;
 
 use crate::ingest::limits::{self, Excess};
@@ -26,6 +27,7 @@ use lookups::LookupsError;
 use loops::LoopsError;
 use place::PlaceError;
 use shares::SharesError;
+use slow::SlowError;
 use states::StatesError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -112,6 +114,9 @@ pub enum ConvertError {
     /// Lookups of names that cannot be.
     #[error(transparent)]
     Lookups(#[from] LookupsError),
+    /// Requests that took long, as none does.
+    #[error(transparent)]
+    Slow(#[from] SlowError),
     /// Counts of the kernel that cannot be.
     #[error(transparent)]
     Counts(#[from] CountsError),
@@ -480,6 +485,8 @@ impl Converter {
         let blockings = blockings::told(&batch.blockings, count, |id| listeners.get(id))?;
         let locked = locked::told(&batch.locked_threads, count, |id| listeners.get(id))?;
         let lookups = lookups::told(&batch.waiting_lookups, count, |id| self.workloads.get(id))?;
+        let (listeners, edges) = (&mut self.listeners, &mut self.edges);
+        let slow = slow::told(&batch.slow_requests, count, |id| listeners.get(id), |id| edges.get(id))?;
         let counted = counts::told(&batch.kernel_counts, count)?;
         let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
@@ -537,6 +544,11 @@ impl Converter {
         for (offset, waiting) in lookups {
             if let Some(window) = windows.get_mut(offset as usize) {
                 window.waiting_lookups.push(waiting);
+            }
+        }
+        for (offset, slow) in slow {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.slow_requests.push(slow);
             }
         }
         for (offset, counted) in counted {

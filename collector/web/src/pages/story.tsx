@@ -13,6 +13,7 @@ import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
 import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy, veryLong, veryLongKinds } from "../words";
 import { Prevention } from "./prevention";
+import { SlowestRequests } from "./slowest";
 import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
 import { Story as StoryTimeline } from "./timeline";
 import { Traces } from "./traces";
@@ -342,6 +343,7 @@ export function Story({ id }: { id: string }) {
       <Chain i={i} />
       <StoryTimeline i={i} />
       <Reasons i={i} />
+      <SlowestRequests i={i} />
       <Traces i={i} />
       <Prevention i={i} />
       <DropTable i={i} />
