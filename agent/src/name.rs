@@ -8,5 +8,6 @@ pub mod naming;
 pub mod pool;
 pub mod scope;
 pub mod servers;
+pub mod started;
 pub mod unseen;
 pub mod workload;

@@ -179,6 +179,7 @@ impl Server {
                     held_by_connection: self.is_held,
                     ..PoolSize::default()
                 }),
+                started_with: 0,
                 pid: 0,
             }],
             edges: Vec::new(),

@@ -324,6 +324,7 @@ fn monitoring_and_the_api_read_the_same_value_from_a_window() {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         }],
         edges: vec![EdgeInfo {

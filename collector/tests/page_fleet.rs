@@ -108,6 +108,7 @@ fn fill(series: &mut Series) {
                     path: None,
                     comm: (*tier).to_owned(),
                     pool: None,
+                    started_with: 0,
                     pid: 0,
                 }],
                 edges: vec![],

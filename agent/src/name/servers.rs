@@ -5,6 +5,7 @@
 //! a second server listens, a server is told by the program that listens and, where the same program runs twice, by its process.
 
 use crate::name::naming;
+use crate::name::started::started_with;
 use crate::window::CgroupId;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,11 @@ impl Servers {
     /// What a process runs.
     pub fn look(&self, pid: u32) -> Option<Process> {
         if pid == 0 { None } else { Process::read(&self.root, pid) }
+    }
+
+    /// See [`started_with`].
+    pub fn started_with(&self, pid: u32) -> u64 {
+        started_with(&self.root, pid)
     }
 
     /// Whether processes of this cgroup are told apart.

@@ -63,6 +63,7 @@ pub struct Listener {
     pub path: Option<Arc<str>>,
     pub comm: String,
     pub pool: Option<Pool>,
+    pub started_with: u64,
 }
 
 /// A workload's connections to one address.
@@ -525,8 +526,12 @@ impl Entities {
         // Of another process it is read anew.
         let same = self.listeners.get(&socket).filter(|known| known.key.pid == key.pid);
         let pool = same.and_then(|known| known.pool.clone());
+        let started_with = match same.map(|known| known.started_with).filter(|of| *of != 0) {
+            Some(known) => known,
+            None => self.servers.started_with(key.pid),
+        };
         let path = self.paths.get(&key.address).cloned();
-        let listener = Listener { id, workload, key, path, comm, pool };
+        let listener = Listener { id, workload, key, path, comm, pool, started_with };
         if self.listeners.get(&socket) != Some(&listener) {
             self.changed.push(Named::Listener(listener.clone()));
             self.listeners.insert(socket, listener);

@@ -611,6 +611,7 @@ fn listener(l: &Listener) -> v1::Listener {
         pid,
         path: text(l.path.as_deref()),
         pool: l.pool.as_ref().map(pool),
+        started_with: l.started_with,
     }
 }
 

@@ -107,6 +107,7 @@ fn neighbour_serves(trace: &mut Trace, came: impl Fn(u64) -> u64) {
             path: None,
             comm: "burner".into(),
             pool: None,
+            started_with: 0,
             pid: 0,
         });
         edges.push(EdgeInfo {

@@ -107,17 +107,27 @@ fn a_limit_that_was_changed_before_a_drop_is_told() {
 #[test]
 fn a_server_that_was_started_anew_before_a_drop_is_told_and_one_whose_process_becomes_known_is_not() {
     let trace = paused();
-    let told = |before: u32, after: u32| {
-        let names = |pid| {
-            db_names(&trace, |_, listeners| listeners.iter_mut().for_each(|listener| listener.pid = pid))
+    let told_as = |before: (u32, u64), after: (u32, u64)| {
+        let names = |of: (u32, u64)| {
+            db_names(&trace, |_, listeners| {
+                listeners.iter_mut().for_each(|listener| (listener.pid, listener.started_with) = of);
+            })
         };
         told_with_names(&trace, &[(1_000, names(before)), (4_000, names(after))])
     };
+    let told = |before, after| told_as((before, 0), (after, 0));
     let anew = told(102, 77);
     let [clause] = anew.as_slice() else { panic!("{anew:#?}") };
     assert!(clause.starts_with("another process began to listen as mariadbd@db-1 before "), "{clause}");
     assert_eq!(told(102, 102), [""; 0]);
     assert_eq!(told(0, 77).len(), 1, "which one it is was not known for a while");
+    let ends = |before, after, end: &str| {
+        let told = told_as((102, before), (77, after));
+        assert!(told[0].ends_with(end), "{told:?}");
+    };
+    ends(5, 6, ", of another program, with other arguments or in another folder, as after a deploy");
+    ends(5, 5, ", as after a restart");
+    ends(0, 6, ", as after a restart");
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn run(first: u64, windows: u64, hosts: usize, said: impl Fn(u64, usize) -> Said
                 path: None,
                 comm: "shop".into(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             }],
             edges: vec![],

@@ -51,6 +51,7 @@ fn names() -> Vec<Input> {
                 comm: "gateway".into(),
                 pool: None,
                 path: None,
+                started_with: 0,
                 pid: 0,
             }],
             edges: vec![],

@@ -272,6 +272,7 @@ fn a_listener_that_overflows_in_its_first_window_is_told_of_at_once() {
                     path: None,
                     comm: String::new(),
                     pool: None,
+                    started_with: 0,
                     pid: 0,
                 }],
                 edges: Vec::new(),

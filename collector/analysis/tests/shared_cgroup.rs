@@ -39,6 +39,7 @@ fn names() -> Vec<Input> {
         path: None,
         comm: comm.into(),
         pool: None,
+        started_with: 0,
         pid: 0,
     };
     let coverage = Coverage {

@@ -210,6 +210,9 @@ pub struct ListenerInfo {
     /// The process that called listen(2) last; of a socket that is older than its agent, one that read there. 0: not known.
     #[serde(default)]
     pub pid: u32,
+    /// One number for what that process was started with: the file of its program, its arguments, its folder. 0: not known.
+    #[serde(default)]
+    pub started_with: u64,
 }
 
 impl ListenerInfo {

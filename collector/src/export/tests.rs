@@ -32,6 +32,7 @@ fn names(count: u32) -> Names {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             },
         );

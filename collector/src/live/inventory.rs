@@ -270,6 +270,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         };
         series.saw(&Input::Entities {

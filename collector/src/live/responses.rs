@@ -142,6 +142,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         };
         Input::Entities {

@@ -27,6 +27,7 @@ fn series() -> Series {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         }],
         edges: vec![],

@@ -220,6 +220,7 @@ fn series(change: impl Fn(&str, &mut HostWindow)) -> Series {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             }],
             edges: if port == 80 { vec![calls] } else { Vec::new() },

@@ -31,6 +31,7 @@ fn after(seconds: u64, change: impl Fn(&str, u64, &mut HostWindow)) -> (Ends, Wh
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         };
         let (edges, devices) = (Vec::new(), Vec::new());

@@ -221,6 +221,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         };
         let mut host = HostNames::default();

@@ -46,6 +46,7 @@ fn named(
                 path: None,
                 comm: String::new(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             },
             ListenerInfo {
@@ -56,6 +57,7 @@ fn named(
                 path: None,
                 comm: String::new(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             },
         ],

@@ -36,6 +36,7 @@ fn entities(workloads: [(EntityId, &str, EntityId); 2]) -> Input {
         path: None,
         comm: String::new(),
         pool: None,
+        started_with: 0,
         pid: 0,
     };
     Input::Entities {

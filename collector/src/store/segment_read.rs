@@ -105,9 +105,10 @@ fn read_from(
             let (Some((address, path)), port) = (n.place(2), n.port(3)) else { return };
             let (workload, comm) = (n.id(0), n.text(4));
             owner(&mut names, workload, n.text(1));
-            names
-                .listeners
-                .insert(id, ListenerInfo { id, workload, address, port, path, comm, pool: None, pid: 0 });
+            names.listeners.insert(
+                id,
+                ListenerInfo { id, workload, address, port, path, comm, pool: None, started_with: 0, pid: 0 },
+            );
         },
     )?;
     reading.entities(

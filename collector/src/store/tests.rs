@@ -557,6 +557,7 @@ fn names() -> Names {
                 path: None,
                 comm: "j".into(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             },
         );

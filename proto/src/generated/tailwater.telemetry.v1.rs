@@ -207,6 +207,9 @@ pub struct Listener {
     /// the path, which edges of the same host to it have, too.
     #[prost(string, tag = "18")]
     pub path: ::prost::alloc::string::String,
+    /// A hash of what its process was started with: the file of its program, its arguments, its folder. 0: not known.
+    #[prost(fixed64, tag = "19")]
+    pub started_with: u64,
 }
 /// How many requests at a time a server is set up for, by its own configuration; of a database, connections.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -35,21 +35,33 @@ const PROCESSES_MAX: usize = 16;
 /// Who listened.
 #[derive(Debug, Default)]
 struct Processes {
-    /// The newest last.
-    known: VecDeque<u32>,
-    /// The window with which one became known beside others.
-    begun_anew: Option<u64>,
+    /// The newest last, each with what it was started with.
+    known: VecDeque<(u32, u64)>,
+    /// With which one became known beside others.
+    begun_anew: Option<BegunAnew>,
+}
+
+/// A process that listens where others did before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BegunAnew {
+    /// The window with which it became known.
+    pub(crate) at: u64,
+    /// It was started with another program, other arguments or in another folder than the one before.
+    pub(crate) with_another: bool,
 }
 
 impl Processes {
-    fn listens(&mut self, pid: u32, index: u64) {
-        if self.known.contains(&pid) {
+    /// `started_with`: 0, not known.
+    fn listens(&mut self, pid: u32, started_with: u64, index: u64) {
+        if let Some((_, known)) = self.known.iter_mut().find(|(known, _)| *known == pid) {
+            *known = if started_with == 0 { *known } else { started_with };
             return;
         }
-        if !self.known.is_empty() {
-            self.begun_anew = Some(index);
+        if let Some((_, before)) = self.known.back() {
+            let with_another = *before != 0 && started_with != 0 && *before != started_with;
+            self.begun_anew = Some(BegunAnew { at: index, with_another });
         }
-        self.known.push_back(pid);
+        self.known.push_back((pid, started_with));
         if self.known.len() > PROCESSES_MAX {
             self.known.pop_front();
         }
@@ -313,8 +325,8 @@ impl HostHistory {
         self.listeners.get(&id).filter(|_| !self.gone_listeners.contains(&id))
     }
 
-    /// The window with which it became known that another process listens there than before.
-    pub(crate) fn begun_anew(&self, listener: EntityId) -> Option<u64> {
+    /// That another process listens there than before.
+    pub(crate) fn begun_anew(&self, listener: EntityId) -> Option<BegunAnew> {
         self.processes.get(&listener)?.begun_anew
     }
 
@@ -359,10 +371,11 @@ impl HostHistory {
                     changed |= learn(&mut self.workloads, &mut self.gone_workloads, workloads);
                     self.quotas.retain(|id, _| self.workloads.contains_key(id));
                     for l in listeners.iter().filter(|l| l.pid != 0) {
-                        self.processes.entry(l.id).or_default().listens(l.pid, index);
+                        self.processes.entry(l.id).or_default().listens(l.pid, l.started_with, index);
                     }
                     // Whoever listens has the same names.
-                    let listeners = listeners.into_iter().map(|l| (l.id, ListenerInfo { pid: 0, ..l }));
+                    let listeners =
+                        listeners.into_iter().map(|l| (l.id, ListenerInfo { pid: 0, started_with: 0, ..l }));
                     changed |= learn(&mut self.listeners, &mut self.gone_listeners, listeners);
                     self.processes.retain(|id, _| self.listeners.contains_key(id));
                     let edges = edges.into_iter().map(|e| (e.id, e));

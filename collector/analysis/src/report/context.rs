@@ -223,12 +223,17 @@ impl Report<'_> {
     fn begun_anew(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
         let host = self.view.history.hosts.get(&key.host)?;
         let listeners = self.tier(key)?.listeners.iter();
-        let at = listeners.filter_map(|listener| host.begun_anew(listener.id)).max()?;
+        let begun = listeners.filter_map(|listener| host.begun_anew(listener.id)).max()?;
         let may_matter = onset.saturating_sub(STARTED_BEFORE)..=self.case.at.max(onset);
-        may_matter.contains(&at).then(|| {
-            let time = Civil::of(self.end_ns(&key.host, at)).time_ms();
+        may_matter.contains(&begun.at).then(|| {
+            let time = Civil::of(self.end_ns(&key.host, begun.at)).time_ms();
             let name = self.name(key, called);
-            format!("another process began to listen as {name} before {time}, as after a restart")
+            let how = if begun.with_another {
+                "of another program, with other arguments or in another folder, as after a deploy"
+            } else {
+                "as after a restart"
+            };
+            format!("another process began to listen as {name} before {time}, {how}")
         })
     }
 

@@ -55,6 +55,7 @@ impl Running {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                started_with: 0,
                 pid: 0,
             },
         );

@@ -409,6 +409,7 @@ impl Converter {
                     processes: pool.processes.filter(|n| *n > 0),
                     held_by_connection: pool.held_by_connection,
                 }),
+                started_with: l.started_with,
                 pid: l.pid,
             });
         }

@@ -34,6 +34,7 @@ impl Fixture {
             path: None,
             comm: String::new(),
             pool: None,
+            started_with: 0,
             pid: 0,
         };
         let update = Update::Entities {

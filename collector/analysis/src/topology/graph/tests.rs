@@ -31,6 +31,7 @@ fn host(
         path: is_path(a).then(|| (*a).to_owned()),
         comm: String::new(),
         pool: None,
+        started_with: 0,
         pid: 0,
     };
     let edge = |(i, (a, port)): (usize, &(&str, u16))| EdgeInfo {

@@ -60,6 +60,7 @@ impl Sim {
                     path: None,
                     comm: COMMS[h].into(),
                     pool: None,
+                    started_with: 0,
                     pid: 100 + h as u32,
                 }],
                 edges,
