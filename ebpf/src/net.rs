@@ -506,7 +506,7 @@ pub struct SlowTurn {
     pub aborted: u8,
     /// One of [`waited`].
     pub waited_as: u8,
-    pub held: u8,
+    pub shared: u8,
 }
 
 /// How a request had been unread (`enum unread`).
@@ -535,7 +535,7 @@ impl SlowTurn {
             of: bytes[52],
             aborted: bytes[53],
             waited_as: bytes[54],
-            held: bytes[55],
+            shared: bytes[55],
         })
     }
 
@@ -706,11 +706,11 @@ mod tests {
             of: slow::CALL,
             aborted: 1,
             waited_as: waited::QUEUED,
-            held: 9,
+            shared: 1,
         };
         let mut bytes: Vec<u8> = [7_u64, 1, 2, 3, 4].iter().flat_map(|n| n.to_ne_bytes()).collect();
         bytes.extend([5_u32, 6, 8].iter().flat_map(|n| n.to_ne_bytes()));
-        bytes.extend([slow::CALL, 1, waited::QUEUED, 9]);
+        bytes.extend([slow::CALL, 1, waited::QUEUED, 1]);
         assert_eq!(SlowTurn::decode(&bytes), Some(expected));
         (0..bytes.len()).for_each(|end| assert_eq!(SlowTurn::decode(&bytes[..end]), None));
         assert_eq!(SlowTurn::default().pair(), 0);

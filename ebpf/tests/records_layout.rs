@@ -151,7 +151,7 @@ fn names_and_tables_lie_where_user_space_reads_their_words() {
         net::WaitingLookup::WORDS,
         &[("key", 0), ("since_ns", 32), ("pid", 40), ("queries", 44)],
     );
-    same!(structs, "slow_turn", net::SlowTurn: cookie, established_ns, arrived_ns, began_ns, ended_ns, slot, began_by, ended_by, of, aborted, waited_as, held);
+    same!(structs, "slow_turn", net::SlowTurn: cookie, established_ns, arrived_ns, began_ns, ended_ns, slot, began_by, ended_by, of, aborted, waited_as, shared);
     is("lookup_counts", net::LOOKUP_COUNTS_WORDS, &[("asked", 0), ("answered", 8)]);
     let losses = [
         "listeners_folded",

@@ -96,31 +96,41 @@ struct {
 	__uint(max_entries, 128 * 1024);
 } slow_turns SEC(".maps");
 
-/* Global: a verifier walks it once. */
-__noinline int slow_turn_told(struct slow_turn *turn)
+/*
+ * `phase`: of its connection now; one that is no turn any more did not end. `place`: of the thread that read the request, plus 1. Global: a verifier walks it
+ * once.
+ */
+__noinline int slow_turn_told(struct slow_turn *turn, __u32 phase, __u32 place)
 {
-	if (!turn)
+	__u32 at = place - 1;
+	struct worker *worker = bpf_map_lookup_elem(&workers, &at);
+
+	if (!turn || phase == PHASE_MULTIPLEXED)
 		return 0;
+	if (worker) {
+		turn->began_by = (__u32)worker->key;
+		turn->shared = worker->held > 1;
+	}
 	if (bpf_ringbuf_output(&slow_turns, turn, sizeof(*turn), BPF_RB_NO_WAKEUP))
 		COUNT_LOSS(slow_turns);
 	return 0;
 }
 
-/* A call, or a connection that was dialled, has ended. `began_ns`, `caller`: as they were then, the next call may have begun since. */
-static __always_inline void slow_outward(struct hook *h, struct connection *c, __u64 began_ns, __u32 caller, __u32 of, __u32 how)
+/* A call, or a connection that was dialled, has ended. `began_ns`: when that began, as the next one may have begun since. */
+static __always_inline void slow_outward(struct hook *h, struct connection *c, __u64 began_ns, __u32 of, __u32 how)
 {
 	struct slow_turn turn = {
 		.cookie = c->cookie,
 		.began_ns = began_ns,
 		.ended_ns = h->mono_ns,
 		.slot = c->slot,
-		.began_by = caller,
+		.began_by = c->caller,
 		.ended_by = (__u32)bpf_get_current_pid_tgid(),
 		.of = of,
 		.aborted = how,
 	};
 
-	slow_turn_told(&turn);
+	slow_turn_told(&turn, c->phase, 0);
 }
 
 static __always_inline struct connection *known_connection(const struct sock *sk)
@@ -480,17 +490,36 @@ static __noinline void answer_went_on(struct hook *h, struct connection *c)
 /* For whoever took the connection out of PHASE_ACTIVE. */
 static __noinline void request_ended(struct hook *h, struct connection *c, __u32 how)
 {
-	struct listener_level *level = listener_level_of(c->slot);
-	struct listener_record *rec = listener_now(h, c->slot);
-	struct worker *worker = worker_at(c->worker);
 	__u64 took = elapsed_ns(c->started_ns, h->mono_ns), waited = elapsed_ns(c->arrived_ns, h->mono_ns);
 	struct stations at = STATIONS_OF(c);
-	__s32 held, left;
+	struct listener_record *rec;
+	struct listener_level *level;
+	struct worker *worker;
+	__s32 left;
 
+	/* First: what a verifier has to follow from here on is the same then, whether it took long or not. */
+	if (waited >= SLOW_TURN_NS) {
+		struct slow_turn turn = {
+			.cookie = c->cookie,
+			.established_ns = at.established_ns,
+			.arrived_ns = at.arrived_ns,
+			.began_ns = at.read_ns,
+			.ended_ns = h->mono_ns,
+			.slot = c->slot,
+			.ended_by = (__u32)bpf_get_current_pid_tgid(),
+			.of = SLOW_REQUEST,
+			.aborted = how,
+			.waited_as = at.waited_as,
+		};
+
+		slow_turn_told(&turn, c->phase, c->worker);
+	}
+	level = listener_level_of(c->slot);
+	rec = listener_now(h, c->slot);
+	worker = worker_at(c->worker);
 	if (!level || !rec)
 		return;
-	held = worker ? __sync_fetch_and_add(&worker->held, -1) : 0;
-	left = step_turns(h, rec, level, -1, 0, held == 1 ? -1 : 0);
+	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
 	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
 		__u32 kept = bounds_kept(BOUNDS_ALL, waited);
@@ -500,24 +529,6 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 		bounds_passed(rec, BOUNDS_ALL & ~kept, &at, h->mono_ns);
 	} else {
 		rec->aborted++;
-	}
-	if (waited >= SLOW_TURN_NS && c->phase != PHASE_MULTIPLEXED) {
-		struct slow_turn turn = {
-			.cookie = c->cookie,
-			.established_ns = at.established_ns,
-			.arrived_ns = at.arrived_ns,
-			.began_ns = at.read_ns,
-			.ended_ns = h->mono_ns,
-			.slot = c->slot,
-			.began_by = worker ? (__u32)worker->key : 0,
-			.ended_by = (__u32)bpf_get_current_pid_tgid(),
-			.of = SLOW_REQUEST,
-			.aborted = how,
-			.waited_as = at.waited_as,
-			.held = held < 255 ? held : 255,
-		};
-
-		slow_turn_told(&turn);
 	}
 }
 
@@ -541,11 +552,14 @@ static __noinline void call_began(struct hook *h, struct connection *c, __u32 se
 
 static __noinline void call_ended(struct hook *h, struct connection *c, __u32 how)
 {
-	struct edge_level *level = edge_level_of(c->slot);
-	struct edge_record *rec = edge_now(h, c->slot);
 	__u64 began_ns = c->started_ns, took = elapsed_ns(began_ns, h->mono_ns);
-	__u32 caller = c->caller;
+	struct edge_record *rec;
+	struct edge_level *level;
 
+	if (took >= SLOW_TURN_NS)
+		slow_outward(h, c, began_ns, SLOW_CALL, how);
+	level = edge_level_of(c->slot);
+	rec = edge_now(h, c->slot);
 	if (!level || !rec)
 		return;
 	step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -1);
@@ -554,9 +568,6 @@ static __noinline void call_ended(struct hook *h, struct connection *c, __u32 ho
 	} else {
 		rec->aborted++;
 	}
-	/* One that is no turn any more did not end. */
-	if (took >= SLOW_TURN_NS && c->phase != PHASE_MULTIPLEXED)
-		slow_outward(h, c, began_ns, caller, SLOW_CALL, how);
 }
 
 static __always_inline void turn_ended(struct hook *h, struct connection *c, __u32 how)
@@ -604,7 +615,7 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		if (level && rec)
 			step_level(&rec->edges[EDGE_OPEN], &level->levels[EDGE_OPEN], h, -1);
 	} else if (elapsed_ns(c->started_ns, h->mono_ns) >= SLOW_TURN_NS) {
-		slow_outward(h, c, c->started_ns, c->caller, SLOW_CONNECT, ENDED_ABORTED);
+		slow_outward(h, c, c->started_ns, SLOW_CONNECT, ENDED_ABORTED);
 	}
 }
 #endif

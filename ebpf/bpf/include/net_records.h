@@ -232,7 +232,7 @@ struct slow_turn {
 	__u8 of;	/* SLOW_* */
 	__u8 aborted;
 	__u8 waited_as; /* of a request: how it had been unread */
-	__u8 held;	/* of a request: those that its thread had when it ended, with it; at most 255 */
+	__u8 shared;	/* of a request: its thread had others when it ended */
 };
 
 /* What could not be kept. */

@@ -65,7 +65,7 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
 	met(c, false);
 	if (elapsed_ns(c->started_ns, h->mono_ns) >= SLOW_TURN_NS)
-		slow_outward(h, c, c->started_ns, c->caller, SLOW_CONNECT, ENDED_ANSWERED);
+		slow_outward(h, c, c->started_ns, SLOW_CONNECT, ENDED_ANSWERED);
 	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }

@@ -208,7 +208,7 @@ fn own_calls(
     let mut own: Vec<SlowTurn> = calls.iter().filter(within).copied().collect();
     own.sort_by_key(|call| call.began_ns);
     let overlaps = |other: &SlowTurn| other.began_ns < request.ended_ns && request.began_ns < other.ended_ns;
-    if !moves && request.held <= 1 && !others().any(overlaps) {
+    if !moves && request.shared == 0 && !others().any(overlaps) {
         return Some(own);
     }
     let read_between = |call: &SlowTurn| {
@@ -294,7 +294,6 @@ mod tests {
             slot: 1,
             began_by: by,
             ended_by: by,
-            held: 1,
             ..SlowTurn::default()
         }
     }
@@ -391,7 +390,7 @@ mod tests {
         assert_eq!(short(&told(&taken, 2_000)), [(700, None), (501, None)]);
         assert_eq!(short(&told(&taken[..2], 2_000)), [(501, Some(vec![(91, 250)]))], "a pool of threads");
         // The other one is still under way, and its thread had both.
-        let alone = [call(7, 91, [1_050, 1_300]), SlowTurn { held: 2, ..request(7, [1_000, 1_000, 1_501]) }];
+        let alone = [call(7, 91, [1_050, 1_300]), SlowTurn { shared: 1, ..request(7, [1_000, 1_000, 1_501]) }];
         assert_eq!(short(&told(&alone, 2_000)), [(501, None)]);
     }
 
