@@ -390,7 +390,8 @@ mod tests {
         assert_eq!(short(&told(&taken, 2_000)), [(700, None), (501, None)]);
         assert_eq!(short(&told(&taken[..2], 2_000)), [(501, Some(vec![(91, 250)]))], "a pool of threads");
         // The other one is still under way, and its thread had both.
-        let alone = [call(7, 91, [1_050, 1_300]), SlowTurn { shared: 1, ..request(7, [1_000, 1_000, 1_501]) }];
+        let alone =
+            [call(7, 91, [1_050, 1_300]), SlowTurn { shared: 1, ..request(7, [1_000, 1_000, 1_501]) }];
         assert_eq!(short(&told(&alone, 2_000)), [(501, None)]);
     }
 

@@ -371,7 +371,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     if since >= FRESH_WINDOWS && case.sustained.is_none() {
         return true;
     }
-    surely_another(found, before)
+    surely_another(view, found, before)
 }
 
 /// Whether a tier that drops for the first time while others do has a cause of its own: each of both is sure, neither lies on the other's way, and
@@ -413,7 +413,7 @@ fn turned_out_own(case: &Case, wave: &Wave, view: View<'_>) -> bool {
     found
         .candidates
         .first()
-        .is_some_and(|found| began_after(found, case, last_drop) && surely_another(found, before))
+        .is_some_and(|found| began_after(found, case, last_drop) && surely_another(view, found, before))
 }
 
 /// What began while a wave was still being caught up is its effect, and so is what that load uses up, here or at a neighbour. What began before the
@@ -429,8 +429,12 @@ fn began_after(found: &Candidate, case: &Case, last_drop: u64) -> bool {
         && (first > last_drop.saturating_add(ONSET_TOLERANCE) || case.waves.iter().any(in_the_calm))
 }
 
-/// Whether what was found is sure, and is not what was found before.
-fn surely_another(found: &Candidate, before: &Candidate) -> bool {
+/// Whether what was found is sure, and is not what was found before. A burst comes again with those whom it dropped, and the tiers that serve it take the
+/// CPU from each other where they share a host.
+fn surely_another(view: View<'_>, found: &Candidate, before: &Candidate) -> bool {
+    if before.episode.resource == Resource::Burst && is_by_a_service(view, found) {
+        return false;
+    }
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first
         > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
@@ -445,10 +449,26 @@ mod tests {
     use crate::baseline::congestion::Congestion;
     use crate::config::Thresholds;
     use crate::episode::fixture::{dropped, short_of};
-    use crate::episode::quality;
+    use crate::episode::{Episode, quality};
     use crate::frame::history::History;
     use crate::path::candidate::STOPPED_LATER;
     use crate::topology::graph::Topology;
+    use crate::topology::tier::Tier;
+    use tailwater_model::window::ListenerInfo;
+
+    fn listener() -> ListenerInfo {
+        ListenerInfo {
+            id: 1,
+            workload: 1,
+            address: std::net::Ipv4Addr::UNSPECIFIED.into(),
+            port: 80,
+            path: None,
+            comm: String::new(),
+            pool: None,
+            pid: 0,
+            started_with: 0,
+        }
+    }
 
     /// Fails where a wave of clients that back off is told as another incident, or where whatever overflows while they are waited for is
     /// taken for one.
@@ -537,6 +557,28 @@ mod tests {
         assert!(!own(1009) && own(1010), "half a second after the first one");
         let own_load = Candidate { carried: true, ..began(1037) };
         assert!(!began_after(&own_load, &case, 1040));
+    }
+
+    /// Fails where the clients of a burst that come again are told as a neighbour, because the tier that they come to takes the CPU from the one below on its
+    /// host, or where a neighbour that serves nobody is no cause of its own.
+    #[test]
+    fn a_service_that_takes_the_cpu_while_a_burst_comes_again_is_no_other_cause() {
+        let (history, mut topology, congestion, thresholds) =
+            (History::default(), Topology::default(), Congestion::default(), Thresholds::default());
+        let below = dropped(1, 0, 0).tier;
+        let entry = TierKey { workload: 2, ..below.clone() };
+        let serving = ListenerInfo { workload: 2, comm: "entry".into(), ..listener() };
+        topology.tiers.insert(entry.clone(), Tier::heard_of(&entry, &serving, None, &[]));
+        let view = View::of(&history, &topology, &congestion, &thresholds);
+        let own = |before: Resource, taker: &str| {
+            let culprit = Culprit { pid: 1, comm: taker.into(), workload: taker.into(), share: 0.7 };
+            let found = Episode { culprits: vec![culprit], ..short_of(Resource::CpuNeighbour, (1022, 1027)) };
+            let before = Candidate::new(Place::Tier(entry.clone()), short_of(before, (1000, 1006)));
+            surely_another(view, &Candidate::new(Place::Tier(below.clone()), found), &before)
+        };
+        assert!(!own(Resource::Burst, "entry"));
+        assert!(own(Resource::Burst, "burner"));
+        assert!(own(Resource::Pause, "entry"));
     }
 
     #[test]
