@@ -494,6 +494,7 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct stations at = STATIONS_OF(c);
 	struct listener_record *rec;
 	struct listener_level *level;
+	__u32 place = c->worker;
 	struct worker *worker;
 	__s32 left;
 
@@ -512,11 +513,11 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 			.waited_as = at.waited_as,
 		};
 
-		slow_turn_told(&turn, c->phase, c->worker);
+		slow_turn_told(&turn, c->phase, place);
 	}
 	level = listener_level_of(c->slot);
 	rec = listener_now(h, c->slot);
-	worker = worker_at(c->worker);
+	worker = worker_at(place);
 	if (!level || !rec)
 		return;
 	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
