@@ -46,7 +46,7 @@ struct Processes {
 pub(crate) struct BegunAnew {
     /// The window with which it became known.
     pub(crate) at: u64,
-    /// It was started with another program, other arguments or in another folder than the one before.
+    /// It was started with another program, other arguments or in another folder than those that are known.
     pub(crate) with_another: bool,
 }
 
@@ -57,8 +57,11 @@ impl Processes {
             *known = if started_with == 0 { *known } else { started_with };
             return;
         }
-        if let Some((_, before)) = self.known.back() {
-            let with_another = *before != 0 && started_with != 0 && *before != started_with;
+        if !self.known.is_empty() {
+            // Workers that listen themselves may each have arguments of their own.
+            let others = || self.known.iter().map(|(_, with)| *with).filter(|with| *with != 0);
+            let with_another =
+                started_with != 0 && others().next().is_some() && others().all(|with| with != started_with);
             self.begun_anew = Some(BegunAnew { at: index, with_another });
         }
         self.known.push_back((pid, started_with));
