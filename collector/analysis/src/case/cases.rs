@@ -395,11 +395,16 @@ fn is_apart(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
 
 /// Whether what took the CPU is itself a tier: it may do so for those very requests.
 fn is_by_a_service(view: View<'_>, found: &Candidate) -> bool {
+    is_taken_by(view, found, |_| true)
+}
+
+/// Whether what took the CPU is such a tier of that host.
+fn is_taken_by(view: View<'_>, found: &Candidate, is: impl Fn(&TierKey) -> bool) -> bool {
     let Place::Tier(at) = &found.place else { return false };
     let taker = found.episode.culprits.first().filter(|_| found.episode.resource == Resource::CpuNeighbour);
     let is = |taker: &Culprit| {
         let mut tiers = view.topology.tiers.iter();
-        tiers.any(|(key, tier)| key.host == at.host && tier.workload == taker.workload)
+        tiers.any(|(key, tier)| key.host == at.host && tier.workload == taker.workload && is(key))
     };
     taker.is_some_and(is)
 }
@@ -432,7 +437,11 @@ fn began_after(found: &Candidate, case: &Case, last_drop: u64) -> bool {
 /// Whether what was found is sure, and is not what was found before. A burst comes again with those whom it dropped, and the tiers that serve it take the
 /// CPU from each other where they share a host.
 fn surely_another(view: View<'_>, found: &Candidate, before: &Candidate) -> bool {
-    if before.episode.resource == Resource::Burst && is_by_a_service(view, found) {
+    let serves = |key: &TierKey| match &before.place {
+        Place::Tier(burst) => key == burst || view.topology.leads(burst, key),
+        _ => false,
+    };
+    if before.episode.resource == Resource::Burst && is_taken_by(view, found, serves) {
         return false;
     }
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
@@ -569,6 +578,9 @@ mod tests {
         let entry = TierKey { workload: 2, ..below.clone() };
         let serving = ListenerInfo { workload: 2, comm: "entry".into(), ..listener() };
         topology.tiers.insert(entry.clone(), Tier::heard_of(&entry, &serving, None, &[]));
+        let beside = TierKey { workload: 3, ..below.clone() };
+        let serving = ListenerInfo { workload: 3, comm: "beside".into(), ..listener() };
+        topology.tiers.insert(beside.clone(), Tier::heard_of(&beside, &serving, None, &[]));
         let view = View::of(&history, &topology, &congestion, &thresholds);
         let own = |before: Resource, taker: &str| {
             let culprit = Culprit { pid: 1, comm: taker.into(), workload: taker.into(), share: 0.7 };
@@ -578,6 +590,7 @@ mod tests {
         };
         assert!(!own(Resource::Burst, "entry"));
         assert!(own(Resource::Burst, "burner"));
+        assert!(own(Resource::Burst, "beside"), "a tier that serves others");
         assert!(own(Resource::Pause, "entry"));
     }
 
