@@ -4,7 +4,7 @@
 use crate::console::written::written;
 use crate::graph::judge::Row;
 use crate::graph::plan::Graph;
-use crate::programs::reported::{self, Reported};
+use crate::programs::reported::{self, Reported, Way};
 use crate::score::quality::{
     Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, told,
 };
@@ -201,11 +201,33 @@ impl Results {
             "\nRequests of a second or more: {told} told where the clients' logs have {real} ({:+.1} %).",
             100.0 * (told as f64 / real.max(1) as f64 - 1.0)
         )?;
+        self.ways(&mut out)?;
         self.causes(&mut out)?;
         self.confidence(&mut out)?;
         self.of_graphs(&mut out)?;
         self.misses(&mut out)?;
         Ok(out)
+    }
+
+    /// Of the tiers above a root that was named rightly, where the slowest request of each was.
+    fn ways(&self, out: &mut String) -> Result<()> {
+        let rows = self.graphs.iter().flat_map(|of| &of.rows).filter(|row| row.induced && row.root_right);
+        let ways: Vec<Way> =
+            rows.filter_map(|row| row.reported.as_ref()).flat_map(|told| told.ways.clone()).collect();
+        let count = |of: Way| ways.iter().filter(|way| **way == of).count();
+        if !ways.is_empty() {
+            writeln!(
+                out,
+                "\nThe slowest requests of {} tiers above a root that was named rightly: {} are told to have waited for it, {} for something else, {} were unread \
+                 most of the time, and of {} it is not known.",
+                ways.len(),
+                count(Way::ToRoot),
+                count(Way::Elsewhere),
+                count(Way::Unread),
+                count(Way::Unknown)
+            )?;
+        }
+        Ok(())
     }
 
     fn causes(&self, out: &mut String) -> Result<()> {

@@ -49,6 +49,49 @@ pub struct Reported {
     /// Host, workload and resource of the further causes that it names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<[String; 3]>,
+    /// Of each tier on the way to the root, where its slowest request was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+}
+
+/// Where the slowest request of a tier was, by what an incident says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// One of its calls, at whatever depth, was to the root.
+    ToRoot,
+    /// Its calls were to others alone, or it made none that took long.
+    Elsewhere,
+    /// Most of the time nobody had read it, or its connection was not there.
+    Unread,
+    /// Whose its thread's calls were is not known.
+    Unknown,
+}
+
+/// Those of the tiers that waited for the root: neither of that itself, nor of what sent on what it had stored.
+fn ways(incident: &Value) -> Vec<Way> {
+    let root = &incident["root"];
+    let is_root = |of: &Value| of["host"] == root["host"] && of["workload"] == root["workload"];
+    // What comes down from a root does not wait for it.
+    let is_above = incident["kind"] != "downstream_ctqo";
+    let hops = incident["hops"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|hop| is_above && !is_root(hop) && hop["role"] != "batch");
+    let way = |slowest: &Value| {
+        let [took, inside] = ["took_ms", "inside_ms"].map(|key| slowest[key].as_u64().unwrap_or(0));
+        if slowest["calls"].as_array().into_iter().flatten().any(is_root) {
+            Way::ToRoot
+        } else if 2 * inside < took {
+            Way::Unread
+        } else if slowest["calls_known"] == false || slowest["calls_left_out"].as_u64() > Some(0) {
+            Way::Unknown
+        } else {
+            Way::Elsewhere
+        }
+    };
+    hops.filter_map(|hop| hop["slowest"].as_array()?.first().map(way)).collect()
 }
 
 /// All very long requests of an incident.
@@ -94,6 +137,7 @@ impl Reported {
                 .flatten()
                 .map(|also| ["host", "workload", "resource"].map(|key| text(&also["root"][key])))
                 .collect(),
+            ways: ways(incident),
         }
     }
 
@@ -128,4 +172,27 @@ pub fn brief(said: &Reported) -> String {
 pub(crate) fn root(workload: &str, host: &str, resource: &str, culprit: Option<&str>) -> String {
     let culprit = culprit.map(|comm| format!(" by {comm}")).unwrap_or_default();
     format!("{workload} on {host}, {resource}{culprit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn where_the_slowest_request_of_each_tier_was_is_told_of_all_but_the_root() {
+        let hop = |host: &str, slowest: Value| json!({"host": host, "workload": "w", "slowest": slowest});
+        let slow = |inside: u64, known: bool, calls: &[&str]| {
+            let calls: Vec<Value> = calls.iter().map(|host| json!({"host": host, "workload": "w"})).collect();
+            json!([{"took_ms": 900, "inside_ms": inside, "calls_known": known, "calls": calls}])
+        };
+        let incident = json!({
+            "root": {"host": "d", "workload": "w"},
+            "hops": [
+                hop("a", slow(890, true, &["b", "d"])), hop("b", slow(890, true, &["c"])), hop("c", slow(300, true, &[])),
+                hop("e", slow(890, false, &[])), hop("f", json!([])), hop("d", slow(890, true, &[])),
+            ],
+        });
+        assert_eq!(Reported::of(&incident).ways, [Way::ToRoot, Way::Elsewhere, Way::Unread, Way::Unknown]);
+    }
 }

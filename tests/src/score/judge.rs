@@ -215,6 +215,7 @@ mod tests {
             sustained: false,
             title: String::new(),
             also: Vec::new(),
+            ways: Vec::new(),
         }
     }
 
