@@ -5,7 +5,7 @@ use super::candidate;
 use super::step::{PartOf, Place, Step};
 use super::view::{MISSING_PART, Node, PEAK_AFTER, PEAK_BEFORE, View, stands};
 use crate::episode::Episode;
-use crate::series::growth::{growth, quiet, usual};
+use crate::series::growth::{RISE_MIN, growth, quiet, usual};
 use crate::series::sample::{CallSample, TierSample};
 use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
@@ -175,7 +175,21 @@ fn risen_below(
     least: f64,
 ) -> Option<Explained> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
-    let waiting = with_connecting(calls, node.onset);
+    let mut waiting = with_connecting(calls, node.onset);
+    let silent = silent(calls, node.onset);
+    let mut ungreeted = 0.0_f64;
+    // Mostly there are none: then nothing is asked of the tier below.
+    if let Some(key) = &link.to
+        && silent.range(from, to).any(|(_, silent)| *silent >= RISE_MIN)
+        && let Some(tier) = view.topology.tiers.get(key)
+    {
+        let slack = view.slack(&link.from.host, &key.host, at);
+        let (first, last) = (calls.first.saturating_sub(slack), calls.end().saturating_add(slack));
+        let backlog = view.tier_series(&key.host, tier, first, last).map(|s| s.backlog);
+        let of = waiting_for_a_greeting(&silent, &backlog, slack);
+        ungreeted = of.range(from, to).map(|(_, of)| *of).fold(0.0, f64::max);
+        waiting = sum(&waiting, &of);
+    }
     let called = growth(&waiting, from, to, view.dips())?;
     let active = node.tier.map(|s| s.active);
     let active_usual = quiet(&active, node.onset);
@@ -190,6 +204,11 @@ fn risen_below(
     }
     let how = if exhausted {
         format!("all {open} connections to it had a call in flight")
+    } else if ungreeted >= RISE_MIN {
+        format!(
+            "calls to it rose by {:.0}, with connections that it had neither accepted nor greeted",
+            called.rise()
+        )
     } else {
         format!("calls to it rose by {:.0}", called.rise())
     };
@@ -265,4 +284,61 @@ fn with_connecting(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
         Some(sample.in_flight + connecting)
     });
     Series { first: calls.first, values: values.collect() }
+}
+
+/// Connections beyond the usual number on which no call is in flight: those of a pool that has grown, or ones on which the server speaks first.
+fn silent(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
+    let open = quiet(&calls.map(|s| f64::from(s.open_max)), onset);
+    let in_flight = quiet(&calls.map(|s| s.in_flight), onset);
+    calls.map(|s| ((f64::from(s.open_max) - open) - (s.in_flight - in_flight)).max(0.0))
+}
+
+/// As many of them as are in the accept queue of the tier below, within `slack` windows. Whoever is connected to a server that speaks first (MySQL, SMTP) waits
+/// there for its greeting, and has sent nothing that could be a call.
+fn waiting_for_a_greeting(silent: &Series<f64>, backlog: &Series<f64>, slack: u64) -> Series<f64> {
+    let values = (silent.first..silent.end()).map(|at| {
+        let silent = silent.get(at)?;
+        let near = backlog.range(at.saturating_sub(slack), at.saturating_add(slack));
+        Some(silent.min(near.map(|(_, backlog)| *backlog).fold(0.0, f64::max)))
+    });
+    Series { first: silent.first, values: values.collect() }
+}
+
+/// Both together, window by window.
+fn sum(a: &Series<f64>, b: &Series<f64>) -> Series<f64> {
+    let values = (a.first..a.end()).map(|at| Some(a.get(at)? + b.get(at).copied().unwrap_or(0.0)));
+    Series { first: a.first, values: values.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 40 usual windows in which 3 connections are open and one has a call in flight, then 10 of the case.
+    fn calls(open_max: u32, in_flight: f64) -> Series<CallSample> {
+        let of = |open_max, in_flight| CallSample { open_max, in_flight, ..CallSample::default() };
+        let pick = |i| if i < 40 { of(3, 1.0) } else { of(open_max, in_flight) };
+        Series { first: 100, values: (0..50).map(|i| Some(pick(i))).collect() }
+    }
+
+    /// So many wait for a greeting in the newest window, where so many are in the accept queue from the window before the last one on.
+    fn waiting(open_max: u32, in_flight: f64, queued: f64, slack: u64) -> f64 {
+        let silent = silent(&calls(open_max, in_flight), 140);
+        let backlog =
+            Series { first: 100, values: (0..49).map(|i| Some(if i > 46 { queued } else { 0.0 })).collect() };
+        let waiting = waiting_for_a_greeting(&silent, &backlog, slack);
+        let all = sum(&calls(open_max, in_flight).map(|s| s.in_flight), &waiting);
+        assert_eq!(all.get(149), Some(&(in_flight + waiting.get(149).unwrap())));
+        *waiting.get(149).unwrap()
+    }
+
+    /// A MariaDB that has no CPU: 20 of the 23 connections of its caller are in its accept queue, and nobody has said a word on them.
+    #[test]
+    fn who_is_connected_to_a_server_that_speaks_first_waits_for_it() {
+        assert_eq!(waiting(23, 4.0, 20.0, 1), 17.0);
+        assert_eq!(waiting(23, 4.0, 5.0, 1), 5.0, "the others are a pool that has grown");
+        assert_eq!(waiting(23, 4.0, 20.0, 0), 0.0, "that window of it has not come");
+        assert_eq!(waiting(23, 21.0, 20.0, 1), 0.0, "they have asked");
+        assert_eq!(waiting(3, 3.0, 20.0, 1), 0.0, "others wait there");
+    }
 }
