@@ -54,7 +54,7 @@ export interface Spent { retried_ms: number; unread_ms: number; queued: boolean;
 /** A call on the way of a request, 1 deep if it is of the tier itself. */
 export interface CallLeg {
   depth: number; host: string; workload: string; tier: string; after_ms: number; took_ms: number;
-  connecting?: boolean; aborted?: boolean; there?: Spent;
+  connecting?: boolean; aborted?: boolean; there?: Spent; calls_unknown?: boolean;
 }
 
 /** A request that took 200 ms or longer. */

@@ -81,11 +81,15 @@ fn ways(incident: &Value) -> Vec<Way> {
         .filter(|hop| is_above && !is_root(hop) && hop["role"] != "batch");
     let way = |slowest: &Value| {
         let [took, inside] = ["took_ms", "inside_ms"].map(|key| slowest[key].as_u64().unwrap_or(0));
-        if slowest["calls"].as_array().into_iter().flatten().any(is_root) {
+        let legs = || slowest["calls"].as_array().into_iter().flatten();
+        if legs().any(is_root) {
             Way::ToRoot
         } else if 2 * inside < took {
             Way::Unread
-        } else if slowest["calls_known"] == false || slowest["calls_left_out"].as_u64() > Some(0) {
+        } else if slowest["calls_known"] == false
+            || legs().any(|leg| leg["calls_unknown"] == true)
+            || slowest["calls_left_out"].as_u64() > Some(0)
+        {
             Way::Unknown
         } else {
             Way::Elsewhere

@@ -199,6 +199,7 @@ impl<'a> Way<'a> {
             connecting: call.connecting,
             aborted: call.aborted,
             there: there.map(|there| spent(there.request)),
+            calls_unknown: there.is_some_and(|there| there.request.calls.is_none()),
         }
     }
 }

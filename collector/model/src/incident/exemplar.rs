@@ -66,6 +66,9 @@ pub struct CallLeg {
     /// Where its time went in the tier that was called; `None`: it took less than 200 ms there, or nobody saw it there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub there: Option<Spent>,
+    /// What it waited for there is not known, as of a request with `calls_known` false: the way may go on. Left out if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub calls_unknown: bool,
 }
 
 impl CallLeg {
@@ -127,7 +130,8 @@ impl CallLeg {
         let end = if self.aborted { ", without an answer" } else { "" };
         let there = self.there.map_or_else(String::new, |spent| format!(" ({})", spent.told()));
         let below = if self.depth > 1 { "there " } else { "" };
-        format!("{below}{} ms in a call to {whom}{there}{end}", self.took_ms)
+        let on = if self.calls_unknown { ", and from there on it is not known" } else { "" };
+        format!("{below}{} ms in a call to {whom}{there}{end}{on}", self.took_ms)
     }
 }
 
@@ -152,8 +156,10 @@ mod tests {
             connecting: false,
             aborted: false,
             there: Some(Spent { unread_ms: 30, inside_ms: 1_165, ..Spent::default() }),
+            calls_unknown: false,
         };
         let below = CallLeg {
+            calls_unknown: true,
             depth: 2,
             host: "db-1".into(),
             workload: "mariadb.service".into(),
@@ -172,7 +178,7 @@ mod tests {
         assert_eq!(
             one.told(),
             "1640 ms, answered at 00:00:01.500: 400 ms before its connection was there, 20 ms unread since before it was accepted, \
-             1220 ms inside; 1200 ms in a call to tomcat@app-1 (30 ms unread, 1165 ms inside); there 1200 ms in a call to mariadb@db-1"
+             1220 ms inside; 1200 ms in a call to tomcat@app-1 (30 ms unread, 1165 ms inside); there 1200 ms in a call to mariadb@db-1, and from there on it is not known"
         );
         let dialled = CallLeg { connecting: true, aborted: true, there: None, ..leg };
         let other =

@@ -27,7 +27,7 @@ function Leg({ leg }: { leg: CallLeg }) {
   return (
     <li style={{ "--depth": leg.depth }}>
       {length(leg.took_ms)} {leg.connecting ? (leg.aborted ? "of dialling in vain" : "until a connection was there to") : "in a call to"} <b>{workload || leg.host}</b>{workload && <span class="quiet">@{leg.host}</span>}
-      {leg.there && <span class="quiet"> ({spentOf(leg.there)})</span>}{leg.aborted && !leg.connecting && <span class="quiet">, without an answer</span>}
+      {leg.there && <span class="quiet"> ({spentOf(leg.there)})</span>}{leg.aborted && !leg.connecting && <span class="quiet">, without an answer</span>}{leg.calls_unknown && <span class="quiet">, and from there on it is not known</span>}
     </li>
   );
 }
