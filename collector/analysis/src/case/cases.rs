@@ -438,8 +438,8 @@ fn began_after(found: &Candidate, case: &Case, last_drop: u64) -> bool {
 /// CPU from each other where they share a host.
 fn surely_another(view: View<'_>, found: &Candidate, before: &Candidate) -> bool {
     let serves = |key: &TierKey| match &before.place {
-        Place::Tier(burst) => key == burst || view.topology.leads(burst, key),
-        _ => false,
+        Place::Tier(burst) => key == burst || view.topology.related(burst, key),
+        _ => true,
     };
     if before.episode.resource == Resource::Burst && is_taken_by(view, found, serves) {
         return false;

@@ -63,7 +63,9 @@ pub(crate) fn episodes(
     // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
     let left = (LEFT_RATIO * rate).clamp(RISE_MIN, QUEUE_MIN);
     let few = thresholds.stall_rate_ratio * rate;
-    let greeted = greeted(tier, rate);
+    let short = |s: &UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
+    let lacks_cpu = |at: u64| used.get(at).is_some_and(|s| s.wait >= waiting_least);
+    let greeted = greeted(tier, rate, lacks_cpu);
     let greets = |at: u64| greeted.get(at).is_some_and(|is| *is);
     let is_queued = |s: &TierSample| s.queued_max > level + left || s.is_deaf();
     let only_greets = |at: u64| tier.get(at).is_some_and(is_queued) && greets(at);
@@ -71,7 +73,11 @@ pub(crate) fn episodes(
         windows.into_iter().filter(move |(first, last)| last - first > than)
     };
     let stands: Vec<_> = longer(runs(tier, |s| is_queued(s) && s.answered <= few), 0).collect();
-    let apart = |(first, last): &(u64, u64)| !stands.iter().any(|(from, to)| first <= to && from <= last);
+    // What is found of a stand; of one that was short of something else nothing is.
+    let of_stand = |run: (u64, u64)| unless_short(used, run, short, IDLE_RATIO * busy);
+    let apart = |(first, last): &(u64, u64)| {
+        !stands.iter().filter(|run| of_stand(**run).is_some()).any(|(from, to)| first <= to && from <= last)
+    };
     let greeting = Series {
         first: tier.first,
         values: (tier.first..tier.end()).map(|at| tier.get(at).map(|_| only_greets(at))).collect(),
@@ -82,10 +88,7 @@ pub(crate) fn episodes(
         .copied()
         .chain(greeting)
         // Tasks that wait for CPU or disk half of the time are another episode; but who catches up when a lock is free may want for both.
-        .flat_map(|run| {
-            let short = |s: &UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
-            unless_short(used, run, short, IDLE_RATIO * busy)
-        })
+        .filter_map(of_stand)
         .filter(|(first, last)| !asked_nothing(tier, *first, *last, left))
         .filter(|(first, last)| {
             let received = average(tier.range(*first, *last).map(|(_, s)| s.received));
@@ -169,22 +172,26 @@ fn unless_short(
     (to - from >= IDLE_FOR).then_some((from, to))
 }
 
-/// Windows that hold no more than greetings: whether the connections that came are about as many as the requests that wait since. Of one by itself, or with
-/// those before it.
-fn greeted(tier: &Series<TierSample>, rate: f64) -> Series<bool> {
+/// Windows that hold no more than greetings: whether the connections that came are about as many as the requests that wait since. Of one by itself, or where
+/// CPU is short with those before it.
+fn greeted(tier: &Series<TierSample>, rate: f64, lacks_cpu: impl Fn(u64) -> bool) -> Series<bool> {
     let within = |at: u64, windows: u64| {
+        let from = at.saturating_sub(windows - 1);
         let before = at.checked_sub(windows).and_then(|before| tier.get(before));
-        let (mut accepts, mut answered, mut most) = (0.0, 0.0, 0.0_f64);
-        for (_, s) in tier.range(at.saturating_sub(windows - 1), at) {
+        let (mut accepts, mut answered, mut most, mut known) = (0.0, 0.0, 0.0_f64, 0);
+        for (_, s) in tier.range(from, at) {
             (accepts, answered, most) = (accepts + s.accepts, answered + s.answered, most.max(s.accepts));
+            known += 1;
         }
         let now = tier.get(at).map_or(0.0, |s| s.active);
         let holds = before.is_some_and(|before| now - before.active >= GREETED_HELD * accepts);
-        accepts > 0.0 && most <= GREETED_PER_ANSWER * rate && answered <= GREETINGS_MOST * accepts && holds
+        let few = most <= GREETED_PER_ANSWER * rate && answered <= GREETINGS_MOST * accepts;
+        known == windows && accepts > 0.0 && few && holds
     };
+    let late = |at: u64| (at.saturating_sub(GREETED_WITHIN - 1)..=at).any(&lacks_cpu);
     let is = |at: u64| {
         tier.get(at)?;
-        Some(within(at, 1) || within(at, GREETED_WITHIN))
+        Some(within(at, 1) || (late(at) && within(at, GREETED_WITHIN)))
     };
     Series { first: tier.first, values: (tier.first..tier.end()).map(is).collect() }
 }
@@ -368,6 +375,28 @@ mod tests {
         let found = episodes(&tier, &used, None, None, 40, &Thresholds::default());
         let found: Vec<_> = found.iter().map(|e| (e.resource, e.first, e.last)).collect();
         assert_eq!(found, [(Resource::Lock, 40, 57)]);
+    }
+
+    /// Fails where connections that are opened in batches, while the server answers most of what it usually does, make it stand.
+    #[test]
+    fn a_pool_that_grows_at_once_hides_no_answers() {
+        let of = |active: f64, accepts: f64, answered: f64| TierSample {
+            active,
+            received: answered,
+            answered,
+            accepts,
+            queued_max: active + 2.0,
+            ..TierSample::default()
+        };
+        let pick = |i: u64| match i {
+            40..48 => {
+                of(if i < 44 { 45.0 } else { 90.0 }, if i.is_multiple_of(4) { 40.0 } else { 0.0 }, 30.0)
+            }
+            _ => of(5.0, 0.0, 40.0),
+        };
+        let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
+        let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
+        assert_eq!(episodes(&tier, &used, None, None, 40, &Thresholds::default()), []);
     }
 
     /// As an event loop does that has more to do than usual: it connects, and asks later.

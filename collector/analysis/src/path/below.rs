@@ -176,12 +176,12 @@ fn risen_below(
 ) -> Option<Explained> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let mut waiting = with_connecting(calls, node.onset);
-    let silent = silent(calls, node.onset);
     let mut ungreeted = 0.0_f64;
-    // Mostly there are none: then nothing is asked of the tier below.
+    // Behind an address of several it is not told whose queue they are in.
     if let Some(key) = &link.to
-        && silent.range(from, to).any(|(_, silent)| *silent >= RISE_MIN)
+        && view.topology.ends(link) == 1
         && let Some(tier) = view.topology.tiers.get(key)
+        && let Some(silent) = silent(calls, node.onset, to)
     {
         let slack = view.slack(&link.from.host, &key.host, at);
         let (first, last) = (calls.first.saturating_sub(slack), calls.end().saturating_add(slack));
@@ -206,7 +206,7 @@ fn risen_below(
         format!("all {open} connections to it had a call in flight")
     } else if ungreeted >= RISE_MIN {
         format!(
-            "calls to it rose by {:.0}, with connections that it had neither accepted nor greeted",
+            "calls to it rose by {:.0}, of which {ungreeted:.0} were connections that it had neither accepted nor greeted",
             called.rise()
         )
     } else {
@@ -286,20 +286,44 @@ fn with_connecting(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
     Series { first: calls.first, values: values.collect() }
 }
 
-/// Connections beyond the usual number on which no call is in flight: those of a pool that has grown, or ones on which the server speaks first.
-fn silent(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
+/// What may wait for a greeting in one window.
+#[derive(Debug, Clone, Copy)]
+struct Silent {
+    /// Connections beyond the usual number on which no call is in flight; no more than were opened since.
+    connections: f64,
+    /// Calls in flight beyond the usual number: where the client speaks first, these are what lies in the queue of the tier below.
+    asked: f64,
+}
+
+/// Of windows from `onset` on, up to `to`; `None`: hardly any connection was opened, as where a pool has all that it needs.
+fn silent(calls: &Series<CallSample>, onset: u64, to: u64) -> Option<Series<Silent>> {
+    let since = onset.saturating_sub(EDGE_WINDOWS);
+    let opened = |s: &CallSample| (s.connects - s.connecting).max(0.0);
+    if calls.range(since, to).map(|(_, s)| opened(s)).sum::<f64>() < RISE_MIN {
+        return None;
+    }
     let open = quiet(&calls.map(|s| f64::from(s.open_max)), onset);
     let in_flight = quiet(&calls.map(|s| s.in_flight), onset);
-    calls.map(|s| ((f64::from(s.open_max) - open) - (s.in_flight - in_flight)).max(0.0))
+    let mut all = 0.0;
+    let values = (calls.first..calls.end()).map(|at| {
+        let s = calls.get(at)?;
+        all += if at < since { 0.0 } else { opened(s) };
+        let asked = s.in_flight - in_flight;
+        let connections = (f64::from(s.open_max) - open - asked).min(all).max(0.0);
+        Some(Silent { connections, asked: asked.max(0.0) })
+    });
+    let values = values.collect();
+    Some(Series { first: calls.first, values })
 }
 
 /// As many of them as are in the accept queue of the tier below, within `slack` windows. Whoever is connected to a server that speaks first (MySQL, SMTP) waits
 /// there for its greeting, and has sent nothing that could be a call.
-fn waiting_for_a_greeting(silent: &Series<f64>, backlog: &Series<f64>, slack: u64) -> Series<f64> {
+fn waiting_for_a_greeting(silent: &Series<Silent>, backlog: &Series<f64>, slack: u64) -> Series<f64> {
     let values = (silent.first..silent.end()).map(|at| {
         let silent = silent.get(at)?;
         let near = backlog.range(at.saturating_sub(slack), at.saturating_add(slack));
-        Some(silent.min(near.map(|(_, backlog)| *backlog).fold(0.0, f64::max)))
+        let queued = near.map(|(_, backlog)| *backlog).fold(0.0, f64::max);
+        Some(silent.connections.min(queued - silent.asked).max(0.0))
     });
     Series { first: silent.first, values: values.collect() }
 }
@@ -314,20 +338,26 @@ fn sum(a: &Series<f64>, b: &Series<f64>) -> Series<f64> {
 mod tests {
     use super::*;
 
-    /// 40 usual windows in which 3 connections are open and one has a call in flight, then 10 of the case.
-    fn calls(open_max: u32, in_flight: f64) -> Series<CallSample> {
-        let of = |open_max, in_flight| CallSample { open_max, in_flight, ..CallSample::default() };
-        let pick = |i| if i < 40 { of(3, 1.0) } else { of(open_max, in_flight) };
+    /// 40 usual windows in which 3 connections are open and one has a call in flight, then 10 of the case, in each of which so many connections are opened.
+    fn calls(open_max: u32, in_flight: f64, connects: f64) -> Series<CallSample> {
+        let of = |open_max, in_flight, connects| CallSample {
+            open_max,
+            in_flight,
+            connects,
+            ..CallSample::default()
+        };
+        let pick = |i| if i < 40 { of(3, 1.0, 0.0) } else { of(open_max, in_flight, connects) };
         Series { first: 100, values: (0..50).map(|i| Some(pick(i))).collect() }
     }
 
-    /// So many wait for a greeting in the newest window, where so many are in the accept queue from the window before the last one on.
-    fn waiting(open_max: u32, in_flight: f64, queued: f64, slack: u64) -> f64 {
-        let silent = silent(&calls(open_max, in_flight), 140);
-        let backlog =
-            Series { first: 100, values: (0..49).map(|i| Some(if i > 46 { queued } else { 0.0 })).collect() };
+    /// So many wait for a greeting in the newest window, where so many are in the accept queue in the windows before it.
+    fn waiting(open_max: u32, in_flight: f64, connects: f64, queued: f64, slack: u64) -> f64 {
+        let calls = calls(open_max, in_flight, connects);
+        let Some(silent) = silent(&calls, 140, 149) else { return 0.0 };
+        let backlog = (0..49).map(|i| Some(if i > 46 { queued } else { 0.0 }));
+        let backlog = Series { first: 100, values: backlog.collect() };
         let waiting = waiting_for_a_greeting(&silent, &backlog, slack);
-        let all = sum(&calls(open_max, in_flight).map(|s| s.in_flight), &waiting);
+        let all = sum(&calls.map(|s| s.in_flight), &waiting);
         assert_eq!(all.get(149), Some(&(in_flight + waiting.get(149).unwrap())));
         *waiting.get(149).unwrap()
     }
@@ -335,10 +365,13 @@ mod tests {
     /// A MariaDB that has no CPU: 20 of the 23 connections of its caller are in its accept queue, and nobody has said a word on them.
     #[test]
     fn who_is_connected_to_a_server_that_speaks_first_waits_for_it() {
-        assert_eq!(waiting(23, 4.0, 20.0, 1), 17.0);
-        assert_eq!(waiting(23, 4.0, 5.0, 1), 5.0, "the others are a pool that has grown");
-        assert_eq!(waiting(23, 4.0, 20.0, 0), 0.0, "that window of it has not come");
-        assert_eq!(waiting(23, 21.0, 20.0, 1), 0.0, "they have asked");
-        assert_eq!(waiting(3, 3.0, 20.0, 1), 0.0, "others wait there");
+        assert_eq!(waiting(23, 4.0, 2.0, 20.0, 1), 17.0);
+        assert_eq!(waiting(23, 4.0, 2.0, 9.0, 1), 6.0, "the others are a pool that has grown");
+        assert_eq!(waiting(23, 4.0, 0.5, 20.0, 1), 5.0, "or were there before");
+        assert_eq!(waiting(23, 4.0, 0.0, 20.0, 1), 0.0, "nobody dials");
+        assert_eq!(waiting(23, 4.0, 2.0, 20.0, 0), 0.0, "that window of it has not come");
+        assert_eq!(waiting(23, 21.0, 2.0, 20.0, 1), 0.0, "they have asked");
+        assert_eq!(waiting(40, 15.0, 4.0, 10.0, 1), 0.0, "those in the queue have, the others are idle");
+        assert_eq!(waiting(3, 3.0, 2.0, 20.0, 1), 0.0, "others wait there");
     }
 }
