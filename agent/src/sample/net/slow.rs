@@ -130,13 +130,11 @@ impl Requests {
                     self.left_out += 1;
                     continue;
                 };
-                let of_thread = |all: &HashMap<u32, Vec<SlowTurn>>| {
-                    all.get(&request.began_by).map_or_else(Vec::new, Clone::clone)
-                };
+                let of_thread = |all| of_thread(all, request.began_by);
                 let is_known = request.began_by != 0 && request.began_ns >= self.gone_until_ns;
                 let moves = self.moving.contains(&request.slot);
                 let own = if is_known {
-                    own_calls(request, moves, &of_thread(&requests), &of_thread(&calls))
+                    own_calls(request, moves, of_thread(&requests), of_thread(&calls))
                 } else {
                     None
                 };
@@ -190,6 +188,10 @@ fn by_thread<'a>(
         by.entry(turn.began_by).or_default().push(*turn);
     }
     by
+}
+
+fn of_thread(all: &HashMap<u32, Vec<SlowTurn>>, thread: u32) -> &[SlowTurn] {
+    all.get(&thread).map_or(&[], Vec::as_slice)
 }
 
 /// Of the calls of its thread those that a request waited for, in order of time; `None`: that is not known. `moves`: requests of its listener move from thread

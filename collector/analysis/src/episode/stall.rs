@@ -341,18 +341,15 @@ mod tests {
         assert_eq!(with_new_connections(80.0, 40..50, 1.0, true), []);
     }
 
+    fn of(active: f64, accepts: f64, answered: f64) -> TierSample {
+        let queued_max = active + 2.0;
+        TierSample { active, received: answered, answered, accepts, queued_max, ..TierSample::default() }
+    }
+
     /// A PostgreSQL of a graph whose table was locked: its callers dialled anew, and with a sixth of a CPU each of these connections took up to 100 ms until it was
     /// greeted and had asked. Fails where those late answers hide when the lock began.
     #[test]
     fn who_is_greeted_late_is_greeted() {
-        let of = |active: f64, accepts: f64, answered: f64| TierSample {
-            active,
-            received: answered,
-            answered,
-            accepts,
-            queued_max: active + 2.0,
-            ..TierSample::default()
-        };
         let usual = of(0.1, 0.0, 5.0);
         let locked = [
             of(2.2, 2.0, 0.0),
@@ -380,14 +377,6 @@ mod tests {
     /// Fails where connections that are opened in batches, while the server answers most of what it usually does, make it stand.
     #[test]
     fn a_pool_that_grows_at_once_hides_no_answers() {
-        let of = |active: f64, accepts: f64, answered: f64| TierSample {
-            active,
-            received: answered,
-            answered,
-            accepts,
-            queued_max: active + 2.0,
-            ..TierSample::default()
-        };
         let pick = |i: u64| match i {
             40..48 => {
                 of(if i < 44 { 45.0 } else { 90.0 }, if i.is_multiple_of(4) { 40.0 } else { 0.0 }, 30.0)

@@ -250,6 +250,15 @@ pub struct Converter {
     shift: i64,
 }
 
+/// Puts each into a list of its window in the batch.
+fn put<T>(windows: &mut [HostWindow], told: Vec<(u32, T)>, list: impl Fn(&mut HostWindow) -> &mut Vec<T>) {
+    for (offset, one) in told {
+        if let Some(window) = windows.get_mut(offset as usize) {
+            list(window).push(one);
+        }
+    }
+}
+
 impl Converter {
     /// For a host of this name.
     #[must_use]
@@ -522,41 +531,13 @@ impl Converter {
             _ => self.packets_before = Some((batch.sequence, self.packets.clone())),
         }
         windows.iter_mut().for_each(|window| self.packets.count(window));
-        for (offset, blocked) in blocked {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.blocked_loops.push(blocked);
-            }
-        }
-        for (offset, meeting) in met {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.meetings.push(meeting);
-            }
-        }
-        for (offset, blocking) in blockings {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.blockings.push(blocking);
-            }
-        }
-        for (offset, locked) in locked {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.locked_threads.push(locked);
-            }
-        }
-        for (offset, waiting) in lookups {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.waiting_lookups.push(waiting);
-            }
-        }
-        for (offset, slow) in slow {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.slow_requests.push(slow);
-            }
-        }
-        for (offset, counted) in counted {
-            if let Some(window) = windows.get_mut(offset as usize) {
-                window.kernel_counts.push(counted);
-            }
-        }
+        put(&mut windows, blocked, |window| &mut window.blocked_loops);
+        put(&mut windows, met, |window| &mut window.meetings);
+        put(&mut windows, blockings, |window| &mut window.blockings);
+        put(&mut windows, locked, |window| &mut window.locked_threads);
+        put(&mut windows, lookups, |window| &mut window.waiting_lookups);
+        put(&mut windows, slow, |window| &mut window.slow_requests);
+        put(&mut windows, counted, |window| &mut window.kernel_counts);
         for c in &batch.culprits {
             let resource = match (c.resource(), c.unit()) {
                 (culprit::Resource::Cpu, _) => CulpritResource::Cpu,
