@@ -5,7 +5,7 @@ use crate::frame::history::Windows;
 use crate::path::view::View;
 use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
-use tailwater_model::address::socket;
+use tailwater_model::address::place;
 use tailwater_model::incident::{CallLeg, Exemplar, Spent};
 use tailwater_model::window::{Host, HostWindow, SlowCall, SlowRequest, WINDOW_NS};
 
@@ -187,7 +187,9 @@ impl<'a> Way<'a> {
         there: Option<&There<'_>>,
     ) -> CallLeg {
         let tier = to.and_then(|key| self.view.topology.tiers.get(key));
-        let remote = || link.map_or_else(String::new, |link| socket(link.remote.0, link.remote.1));
+        let remote = || {
+            link.map_or_else(String::new, |link| place(link.path.as_deref(), link.remote.0, link.remote.1))
+        };
         let host: Host = to.map_or_else(remote, |key| key.host.clone());
         CallLeg {
             depth,
