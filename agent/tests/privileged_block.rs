@@ -10,7 +10,7 @@ use tailwater_agent::attach::loader::KernelBtf;
 use tailwater_agent::sample::block::BlockSignal;
 use tailwater_agent::sample::sched::SchedSignal;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::window::{CulpritResource, DeviceSample, WINDOW_NS, Window};
+use tailwater_agent::window::{CulpritResource, CulpritSample, DeviceSample, WINDOW_NS, Window};
 
 const WRITES: u64 = 300;
 const WRITE_BYTES: u64 = 65_536;
@@ -20,13 +20,30 @@ fn device_of(windows: &[Window], name: &str) -> Vec<DeviceSample> {
     windows.iter().filter_map(of).collect()
 }
 
+/// The bytes that the process is named with for this cgroup.
+fn named_in<'a>(windows: &'a [Window], pid: u32, group: &Cgroup) -> Vec<&'a CulpritSample> {
+    let of_it = |c: &&CulpritSample| c.pid == pid && c.workload == group.id();
+    let all = windows.iter().flat_map(|w| &w.culprits).filter(|c| c.resource == CulpritResource::IoBytes);
+    all.filter(of_it).collect()
+}
+
+/// The bytes that were submitted for this cgroup.
+fn bytes_of(windows: &[Window], group: &Cgroup) -> u64 {
+    let io = windows.iter().flat_map(|w| w.io.as_ref().unwrap());
+    io.filter(|(id, _)| *id == group.id()).map(|(_, io)| io.bytes).sum()
+}
+
 /// Every request of `writer` is synced before the next: `WRITES` writes and as many flushes.
 fn synced_writes(group: &Cgroup, device: &LoopDevice) -> std::process::Child {
+    writes_of(group, device, WRITE_BYTES, WRITES)
+}
+
+fn writes_of(group: &Cgroup, device: &LoopDevice, bytes: u64, count: u64) -> std::process::Child {
     let path = device.path();
     // The program's own pages would be read from the disk by this cgroup, and counted for it as they should be.
     let warm = std::process::Command::new("dd").arg("--version").stdout(std::process::Stdio::null()).status();
     assert!(warm.unwrap().success());
-    let script = format!("exec dd if=/dev/zero of={path} bs={WRITE_BYTES} count={WRITES} oflag=direct,dsync");
+    let script = format!("exec dd if=/dev/zero of={path} bs={bytes} count={count} oflag=direct,dsync");
     group.command(&script).stderr(std::process::Stdio::null()).spawn().unwrap()
 }
 
@@ -74,19 +91,10 @@ fn privileged_synced_writes_are_counted_and_their_author_named() {
     let end = samples.last().unwrap();
     assert!(end.completed > 0, "the last window with this device is the one in which it became idle");
 
-    let io: u64 = windows
-        .iter()
-        .flat_map(|w| w.io.as_ref().unwrap())
-        .filter(|(id, _)| *id == group.id())
-        .map(|(_, io)| io.bytes)
-        .sum();
-    assert_eq!(io, bytes, "all of it was submitted by the writer's cgroup");
-    let named: Vec<_> = windows
-        .iter()
-        .flat_map(|w| &w.culprits)
-        .filter(|c| c.resource == CulpritResource::IoBytes && c.pid == pid)
-        .collect();
-    assert!(named.iter().all(|c| c.comm == "dd" && c.workload == group.id()), "{named:?}");
+    assert_eq!(bytes_of(&windows, &group), bytes, "all of it was submitted by the writer's cgroup");
+    // Before it entered the cgroup it was a shell, whose own pages may have been read from the disk for another one.
+    let named = named_in(&windows, pid, &group);
+    assert!(named.iter().all(|c| c.comm == "dd"), "{named:?}");
     assert!(named.iter().map(|c| c.amount).sum::<u64>() > bytes / 2, "the author of most windows is named");
     assert_eq!((block.untracked(), block.lapped()), (0, 0));
 
@@ -107,6 +115,38 @@ fn privileged_synced_writes_are_counted_and_their_author_named() {
         blocked.last().unwrap().blocked_io_max,
         "one task"
     );
+}
+
+#[test]
+fn privileged_a_process_that_changes_its_cgroup_is_named_with_what_it_wrote_in_each() {
+    let btf = KernelBtf::read().unwrap();
+    let (first, second) = (Cgroup::new("before"), Cgroup::new("after"));
+    let device = LoopDevice::new(32 << 20);
+    let mut block = BlockSignal::attach(&attach_config(&btf, 64)).unwrap();
+    let mut drained = Drained::from_now();
+    let before = device.completed();
+    // Small ones, of which it makes some thousand a second.
+    let (bytes, count) = (4096, 4_000);
+    let mut writer = writes_of(&first, &device, bytes, count);
+    let pid = writer.id();
+    let mut windows = Vec::new();
+    while device.completed().writes - before.writes < count / 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // In the middle of a window, mostly: that one has both.
+    second.enter(pid);
+    while writer.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+        windows.extend(drained.until_now(&mut block));
+    }
+    std::thread::sleep(Duration::from_nanos(3 * WINDOW_NS));
+    windows.extend(drained.until_now(&mut block));
+    for group in [&first, &second] {
+        let named: u64 = named_in(&windows, pid, group).iter().map(|c| c.amount).sum();
+        let written = bytes_of(&windows, group);
+        assert!(written >= count / 8 * bytes, "{written} bytes");
+        assert_eq!(named, written, "what it wrote in each");
+    }
 }
 
 #[test]

@@ -238,7 +238,8 @@ __noinline int submitted(const struct request_state *state, struct event *e, __u
 	for (int i = 0; i < IO_SUBMITTERS; i++) {
 		struct submitter *s = &record->submitters[i];
 
-		if (s->tgid == state->who.tgid) {
+		/* One process submits for several cgroups: writeback of theirs, or metadata of a file system for the root. */
+		if (s->tgid == state->who.tgid && s->slot == state->who.slot) {
 			s->bytes += bytes;
 			/* It may have become another program since its first request in this window, which read that program. */
 			__builtin_memcpy(s->comm, state->who.comm, sizeof(s->comm));

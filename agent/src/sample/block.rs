@@ -172,11 +172,11 @@ impl BlockSignal {
     }
 
     fn drain_submitters(&mut self, window: u64, tell: bool, into: &mut Vec<CulpritSample>) {
-        // Slot, name and bytes, and the bytes of the copy that the name is of.
-        let mut bytes_of: HashMap<u32, (u32, [u8; 16], u64, u64)> = HashMap::new();
+        // By process and slot: name and bytes, and the bytes of the copy that the name is of.
+        let mut bytes_of: HashMap<(u32, u32), ([u8; 16], u64, u64)> = HashMap::new();
         self.submitters.drain(window, &mut [], |record| {
             for s in record.submitters.iter().filter(|s| s.bytes > 0) {
-                let (_, comm, bytes, most) = bytes_of.entry(s.tgid).or_insert((s.slot, s.comm, 0, 0));
+                let (comm, bytes, most) = bytes_of.entry((s.tgid, s.slot)).or_insert((s.comm, 0, 0));
                 *bytes += s.bytes.saturating_sub(s.over_bytes);
                 if s.bytes > *most {
                     (*comm, *most) = (s.comm, s.bytes);
@@ -186,10 +186,10 @@ impl BlockSignal {
         if !tell {
             return;
         }
-        let mut all: Vec<_> = bytes_of.into_iter().filter(|(_, (_, _, bytes, _))| *bytes > 0).collect();
-        all.sort_by(|(a_pid, a), (b_pid, b)| b.2.cmp(&a.2).then(a_pid.cmp(b_pid)));
+        let mut all: Vec<_> = bytes_of.into_iter().filter(|(_, (_, bytes, _))| *bytes > 0).collect();
+        all.sort_by(|(a_key, a), (b_key, b)| b.1.cmp(&a.1).then(a_key.cmp(b_key)));
         all.truncate(TOLD);
-        into.extend(all.into_iter().map(|(pid, (slot, comm, amount, _))| CulpritSample {
+        into.extend(all.into_iter().map(|((pid, slot), (comm, amount, _))| CulpritSample {
             resource: CulpritResource::IoBytes,
             pid,
             comm: text(&comm),

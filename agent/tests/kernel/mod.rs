@@ -100,6 +100,13 @@ impl Cgroup {
         self.directories.iter().map(open).collect()
     }
 
+    /// Puts a process into it.
+    pub fn enter(&self, pid: u32) {
+        for procs in self.directories.iter().map(|d| d.join("cgroup.procs")) {
+            fs::write(&procs, pid.to_string()).unwrap_or_else(|e| panic!("{}: {e}", procs.display()));
+        }
+    }
+
     /// `sh -c script`, which enters the cgroup before it runs the script.
     pub fn command(&self, script: &str) -> Command {
         let enter: String =
