@@ -113,7 +113,19 @@ impl System {
         // What was dropped when the incident was over is told in another one.
         let all = self.closed_incidents(from, u64::MAX, Duration::from_secs(30))?;
         let truth = self.lab.truth()?.since(&before);
-        let told_packets = front_packets(&all);
+        let told_packets = all.iter().map(front_packets).sum();
+        for incident in all.iter().filter(|incident| front_packets(incident) > 0) {
+            let after_ms = |key: &str| {
+                let at = incident[key].as_u64().unwrap_or(0);
+                (i128::from(at) - i128::from(injected.start_unix_ns)) / 1_000_000
+            };
+            println!(
+                "  {} packets at the front told from {} to {} ms after the injection began",
+                front_packets(incident),
+                after_ms("start_unix_ns"),
+                after_ms("end_unix_ns")
+            );
+        }
         for incident in &found {
             let (title, evidence) = (&incident["title"], &incident["root"]["evidence"]);
             println!("  {} {} {title}\n    {evidence}", incident["severity"], incident["kind"]);
@@ -142,6 +154,8 @@ impl System {
                 "lab: {dropped} packets were dropped before anything was injected: a smaller load"
             ));
             self.lab.drain()?;
+            // An incident that is still open would take what is dropped next as its own.
+            self.all_closed(Duration::from_secs(30))?;
             rate_per_second *= LOWER;
         }
         bail!("no load was served for {} s, {SERVED_TRIES} times over", settled.as_secs())
@@ -173,6 +187,14 @@ impl System {
         Ok(self.collector.incidents()?.into_iter().filter(overlaps).collect())
     }
 
+    /// Waits until no incident is open.
+    fn all_closed(&self, longest: Duration) -> Result<()> {
+        wait_for("each incident to close", longest, || {
+            let all = self.collector.incidents()?;
+            Ok(all.iter().all(|incident| incident["state"] == "closed").then_some(()))
+        })
+    }
+
     /// Waits until exactly the incidents of `[from, to]` are closed, and returns them.
     pub fn closed_incidents(&self, from: u64, to: u64, longest: Duration) -> Result<Vec<Value>> {
         wait_for("an incident to close", longest, || {
@@ -200,8 +222,8 @@ pub struct Provoked {
     pub told_packets: u64,
 }
 
-fn front_packets(incidents: &[Value]) -> u64 {
-    let drops = incidents.iter().flat_map(|incident| incident["drops"].as_array().into_iter().flatten());
+fn front_packets(incident: &Value) -> u64 {
+    let drops = incident["drops"].as_array().into_iter().flatten();
     drops.filter(|d| d["host"] == host(Tier::Web)).filter_map(|d| d["count"].as_u64()).sum()
 }
 
