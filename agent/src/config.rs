@@ -69,6 +69,15 @@ pub struct Layer {
         env = "TAILWATER_AGENT_LOCK_HOLDERS"
     )]
     pub lock_holders: Option<bool>,
+    /// While something stands or is short of CPU, tell which functions run and which wait: samples each CPU some 50 times a second and reads the stacks of threads [default: false]
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        env = "TAILWATER_AGENT_STACKS"
+    )]
+    pub stacks: Option<bool>,
     /// Do what a collector that proves who it is asks for: windows to a batch, signals left out; false: nothing of it [default: true]
     #[arg(long, value_name = "true|false", env = "TAILWATER_AGENT_TAKE_CONFIGURATION")]
     pub take_configuration: Option<bool>,
@@ -203,6 +212,7 @@ pub struct Config {
     pub disabled_signals: BTreeSet<SignalName>,
     pub poll_only: bool,
     pub lock_holders: bool,
+    pub stacks: bool,
     pub take_configuration: bool,
     #[serde(flatten)]
     pub late: Late,
@@ -542,6 +552,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         disabled_signals,
         poll_only: poll_only.unwrap_or(false),
         lock_holders: pick!(lock_holders).1.unwrap_or(false),
+        stacks: pick!(stacks).1.unwrap_or(false),
         take_configuration: pick!(take_configuration).1.unwrap_or(true),
         late,
         cpu_budget_ratio,

@@ -282,7 +282,13 @@ pub fn dump(config: &Config, form: Form, windows: Option<u64>) -> Result<(), Run
 
 /// What of the signals to attach, and how.
 fn wanted<'a>(config: &Config, disabled: &'a BTreeSet<SignalKind>) -> Wanted<'a> {
-    Wanted { disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)), late: config.late }
+    Wanted {
+        disabled,
+        poll_only: config.poll_only,
+        stacks: config.stacks,
+        helper: Some(Path::new(THIS)),
+        late: config.late,
+    }
 }
 
 /// `doctor`: tries everything once. With `ask_collector` also whether the collector can be reached; with `live` it measures for so many

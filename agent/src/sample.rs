@@ -19,4 +19,6 @@ mod schedstat;
 pub mod self_stats;
 pub mod shares;
 pub mod slots;
+pub mod stacks;
+mod tasks;
 pub mod throttle;

@@ -71,6 +71,8 @@ pub struct Window {
     pub lookups: Vec<(LookupsKey, WaitingLookups)>,
     /// Requests that took long and ended in it, or a little before it, slowest first.
     pub slow_requests: Vec<SlowRequest>,
+    /// Which code ran and which waited, in windows before it.
+    pub code_paths: Vec<CodePath>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -199,6 +201,36 @@ pub struct WaitingLookups {
     pub lookups: u32,
     /// For how long the longest of them.
     pub longest_ns: u64,
+}
+
+/// What a process's threads did in a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// One of them was on a CPU.
+    Running,
+    /// It was off the CPU.
+    Waiting,
+}
+
+/// A path through the code of a process: samples with the same calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CodePath {
+    /// From the last window that it is of to that one which tells it, and how many it is of.
+    pub windows_ago: u32,
+    pub windows: u32,
+    /// Whose.
+    pub workload: CgroupId,
+    pub pid: u32,
+    pub comm: String,
+    pub doing: Doing,
+    /// Samples with these calls, and all that there are of the process.
+    pub samples: u32,
+    pub of: u32,
+    /// Functions, innermost first.
+    pub frames: Vec<String>,
+    /// Who called the last one could not be found, or is not told.
+    pub cut: bool,
 }
 
 /// A request that took 200 ms or longer, and where it was. One after the other: without a connection, unread, and inside of the server.

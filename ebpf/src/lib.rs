@@ -3,13 +3,14 @@
 //!
 //! A window begins here: a hook of `bpf/NAME.bpf.c` finds the record of its copy for the window that its timestamp is in
 //! (`bpf/include/window_log.h`) and adds to it. The record is the struct that a module of this crate mirrors (`sched`, `net`, `block`, `memory`);
-//! the agent reads it when the window is over.
+//! the agent reads it when the window is over. Samples of `stacks` belong to no window: they are read by their time.
 
 pub mod block;
 pub mod memory;
 pub mod net;
 pub mod record;
 pub mod sched;
+pub mod stacks;
 
 #[repr(C, align(8))]
 struct Aligned<const N: usize>([u8; N]);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::mem::offset_of;
 use std::process::Command;
-use tailwater_ebpf::{block, memory, net, objects, record, sched};
+use tailwater_ebpf::{block, memory, net, objects, record, sched, stacks};
 
 /// Field name to offset in bytes.
 type Fields = BTreeMap<String, usize>;
@@ -90,6 +90,15 @@ fn block_records_are_those_of_the_object() {
 fn memory_records_are_those_of_the_object() {
     let structs = structs_of(objects::MEMORY);
     same!(structs, "memory_record", memory::MemoryRecord: window, edges, pause_ns);
+}
+
+#[test]
+fn samples_of_stacks_are_those_of_the_object() {
+    let structs = structs_of(objects::STACKS);
+    same!(structs, "stack_sample", stacks::StackSample: sequence, mono_ns, cgroup_id, tgid, tid, comm, frames, copied,
+        calls);
+    same!(structs, "stack_copy", stacks::StackCopy: registers, stack);
+    same!(structs, "waiting_thread", stacks::WaitingThread: tgid, tid, registers);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const KEPT: [(Capability, &str); 3] = [
     (Capability::CAP_BPF, "giving back slots of removed cgroups"),
     (
         Capability::CAP_SYS_PTRACE,
-        "/proc/PID/ns/net, /proc/PID/net and /proc/PID/wchan of other users' processes; with lock_holders /proc/PID/syscall and /proc/PID/mem",
+        "/proc/PID/ns/net, /proc/PID/net and /proc/PID/wchan of other users' processes; with lock_holders /proc/PID/syscall and /proc/PID/mem, with stacks also /proc/PID/maps and the files with their code",
     ),
     (Capability::CAP_DAC_READ_SEARCH, "container engines' files with the names of containers"),
 ];

@@ -86,6 +86,7 @@ impl Scope {
             locked_threads: _, // the same
             lookups,
             slow_requests,
+            code_paths,
             kernel_counts: _, // of namespaces of the listeners that are left, or of the machine
             culprits,
             polled: _,
@@ -102,6 +103,7 @@ impl Scope {
             rows.retain(|(process, _)| self.holds(process.cgroup, entities));
         }
         culprits.retain(|c| self.holds(c.workload, entities));
+        code_paths.retain(|path| self.holds(path.workload, entities));
         cpu_shares.retain(|shares| self.holds(shares.cgroup, entities));
         let states = states.as_mut().map(|of| &mut of.listeners);
         macro_rules! by_socket {

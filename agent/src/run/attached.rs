@@ -12,6 +12,7 @@ use crate::sample::net::{NetConfig, NetSignals};
 use crate::sample::polled::{PolledQueues, PolledResources, Watched};
 use crate::sample::sched::SchedSignal;
 use crate::sample::slots;
+use crate::sample::stacks::StackSignal;
 use crate::sample::throttle::{Quotas, ThrottleSignal};
 use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +58,8 @@ pub struct Wanted<'a> {
     pub disabled: &'a BTreeSet<SignalKind>,
     /// Load no kernel program.
     pub poll_only: bool,
+    /// Tell which code runs and waits.
+    pub stacks: bool,
     /// This program, for what another process does.
     pub helper: Option<&'a Path>,
     /// When an answer is late.
@@ -89,16 +92,10 @@ impl Attached {
             if signals.iter().all(|s| disabled.contains(s)) {
                 return attached.disabled(signals);
             }
-            let attempt = btf.as_ref().map_err(Clone::clone).and_then(|btf| {
-                let config = AttachConfig {
-                    btf,
-                    cgroup_hierarchy: slots::cgroup_hierarchy(),
-                    cpus: possible_cpus(),
-                    workloads_max: WORKLOADS_MAX,
-                    epoch_offset_ns: clock.epoch_offset_ns(),
-                };
-                how(&config).map_err(|e| e.to_string())
-            });
+            let attempt = btf
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|btf| how(&attach_config(btf, clock)).map_err(|e| e.to_string()));
             match attempt {
                 Ok((source, price)) => {
                     match price {
@@ -130,9 +127,30 @@ impl Attached {
             priced(NetSignals::attach(&config)?, NetSignals::price)
         });
         failed.retain(|signal, _| !disabled.contains(signal));
+        if wanted.stacks {
+            attached.stacks(clock, btf);
+        }
         attached.poll(&mut failed, mounts, watched);
         attached.refused(failed);
         attached
+    }
+
+    /// No signal of its own, and drained after all others, by which it knows when to look.
+    fn stacks(&mut self, clock: &Clock, btf: Result<KernelBtf, String>) {
+        let attempt = btf.and_then(|btf| {
+            let config = attach_config(&btf, clock);
+            StackSignal::attach(&config).map_err(|error| error.to_string())
+        });
+        match attempt {
+            Ok(mut source) => {
+                match source.price() {
+                    Ok(price) => self.prices.push((source.name(), price)),
+                    Err(error) => tracing::warn!("what its kernel programs cost is not measured: {error}"),
+                }
+                self.sources.push(Box::new(source));
+            }
+            Err(reason) => tracing::warn!("stacks: which code runs and waits is not seen: {reason}"),
+        }
     }
 
     /// Polls what no program tells, and takes it out of `failed`. Such sources are drained first, while their window has only just closed.
@@ -199,6 +217,16 @@ impl Attached {
     pub fn coverage(&self) -> Vec<Coverage> {
         let of_sources = self.sources.iter().flat_map(|s| s.coverage());
         of_sources.chain(self.unattached.iter().cloned()).collect()
+    }
+}
+
+fn attach_config<'a>(btf: &'a KernelBtf, clock: &Clock) -> AttachConfig<'a> {
+    AttachConfig {
+        btf,
+        cgroup_hierarchy: slots::cgroup_hierarchy(),
+        cpus: possible_cpus(),
+        workloads_max: WORKLOADS_MAX,
+        epoch_offset_ns: clock.epoch_offset_ns(),
     }
 }
 

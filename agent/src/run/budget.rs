@@ -21,7 +21,8 @@ struct Worth {
     worth: f64,
 }
 
-const WORTHS: [Worth; 4] = [
+const WORTHS: [Worth; 5] = [
+    Worth { source: "stacks", worth: 0.5 },
     Worth { source: "throttling", worth: 1.0 },
     Worth { source: "memory", worth: 1.0 },
     Worth { source: "block", worth: 2.0 },

@@ -304,6 +304,35 @@ impl<W: Write + Send> Dump<W> {
         }
     }
 
+    fn code_paths(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.code_paths {
+            let who = self.name(EntityKind::Workload, of.workload);
+            let does = if of.doing() == v1::code_path::Doing::Running { "runs" } else { "waits" };
+            match self.form {
+                Form::Text => {
+                    let mut frames = of.frames.join(" < ");
+                    if of.cut {
+                        frames.push_str(" < …");
+                    }
+                    let what = format!(
+                        "{who} {} [{}] {does}, {} of {}: {frames}",
+                        of.comm, of.pid, of.samples, of.of
+                    );
+                    self.line(&format!("{time}  code     {}", printable(&what)));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "code", "workload": who,
+                        "pid": of.pid, "comm": of.comm, "doing": does, "windows_ago": of.windows_ago,
+                        "windows": of.windows, "samples": of.samples, "of": of.of, "frames": of.frames,
+                        "cut": of.cut,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+
     fn slow_requests(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for of in &batch.slow_requests {
             let at = self.name(EntityKind::Listener, of.listener);
@@ -416,6 +445,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.locked_threads(&time, &window, &batch);
         self.waiting_lookups(&time, &window, &batch);
         self.slow_requests(&time, &window, &batch);
+        self.code_paths(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

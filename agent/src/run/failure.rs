@@ -1,5 +1,6 @@
 //! How the agent's command tells that it failed: one sentence, without a backtrace. Owns the text; the exit code is `main`'s.
 
+use crate::fence::is_fenced;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -24,6 +25,9 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
 /// twenty entries.
 pub fn one_sentence_for_panics() {
     std::panic::set_hook(Box::new(|info| {
+        if is_fenced() {
+            return;
+        }
         let message = info.payload_as_str().unwrap_or("no message").lines().collect::<Vec<_>>().join("; ");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         // Nobody may be there to read it.

@@ -1,5 +1,5 @@
-//! A thread beside the one that drains windows, for what takes longer to read than a window may. Owns that it begins with the first question, that it
-//! is asked nothing while it works, and what it found until a window takes it; knows no file.
+//! A thread beside the one that drains windows, for what takes longer to read than a window may. Owns that it begins with the first question, that one
+//! question at most waits while it works, and what it found until a window takes it; knows no file.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ impl<Q: Send + 'static, F: Send + 'static> Beside<Q, F> {
         std::mem::take(&mut *self.found.all())
     }
 
-    /// Asks, unless it still works at the question before. With the first question a thread of that name begins with `answer`; where there is no room
+    /// Asks, unless it still works at the questions before; whether it did. With the first question a thread of that name begins with `answer`; where there is no room
     /// for one, it is said what is `unseen`.
     pub(super) fn ask(
         &mut self,
@@ -49,7 +49,7 @@ impl<Q: Send + 'static, F: Send + 'static> Beside<Q, F> {
         name: &str,
         unseen: &str,
         answer: impl FnOnce(Receiver<Q>, Found<F>) + Send + 'static,
-    ) {
+    ) -> bool {
         let found = &self.found;
         let questions = self.questions.get_or_insert_with(|| {
             let (questions, asked) = sync_channel(1);
@@ -63,8 +63,6 @@ impl<Q: Send + 'static, F: Send + 'static> Beside<Q, F> {
                 }
             }
         });
-        if let Some(questions) = questions {
-            let _ = questions.try_send(question);
-        }
+        questions.as_ref().is_some_and(|questions| questions.try_send(question).is_ok())
     }
 }

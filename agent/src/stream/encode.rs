@@ -10,8 +10,8 @@ use crate::name::pool::{Bounds, Pool};
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
-    ConnectionEnd, CulpritResource, EdgeKey, KernelCounter, ListenDrop, ListenerKey, MachineCpu, Polled,
-    ProcessKey, States, WINDOW_NS, WaitingLookups, Window,
+    ConnectionEnd, CulpritResource, Doing, EdgeKey, KernelCounter, ListenDrop, ListenerKey, MachineCpu,
+    Polled, ProcessKey, States, WINDOW_NS, WaitingLookups, Window,
 };
 use held::Held;
 use std::collections::BTreeMap;
@@ -101,6 +101,7 @@ impl Encoder {
             locked_threads: locked_threads(windows, entities),
             waiting_lookups: waiting_lookups(windows, entities),
             slow_requests: slow_requests(windows, entities),
+            code_paths: code_paths(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -400,6 +401,28 @@ fn slow_requests(windows: &[Window], entities: &mut Entities) -> Vec<v1::SlowReq
         });
     }
     told
+}
+
+fn code_paths(windows: &[Window], entities: &mut Entities) -> Vec<v1::CodePath> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.code_paths.iter().map(move |p| (offset, p)));
+    let doing = |doing| match doing {
+        Doing::Running => v1::code_path::Doing::Running,
+        Doing::Waiting => v1::code_path::Doing::Waiting,
+    };
+    all.map(|(window_offset, path)| v1::CodePath {
+        window_offset,
+        windows_ago: path.windows_ago,
+        windows: path.windows,
+        workload: entities.process(ProcessKey { cgroup: path.workload, pid: path.pid }),
+        pid: path.pid,
+        comm: path.comm.clone(),
+        doing: doing(path.doing).into(),
+        samples: path.samples,
+        of: path.of,
+        frames: path.frames.clone(),
+        cut: path.cut,
+    })
+    .collect()
 }
 
 fn kernel_counts(windows: &[Window]) -> Vec<v1::KernelCount> {

@@ -48,12 +48,7 @@ struct bpf_timer {
 
 struct request_sock;
 
-/* include/linux/bpf.h; what an iterator is given is words of 64 bits in a fixed order (__bpf_md_ptr), and needs no relocation */
-struct seq_file;
-struct bpf_iter_meta {
-	struct seq_file *seq;
-};
-/* net/core/bpf_sk_storage.c */
+/* net/core/bpf_sk_storage.c; as bpf_iter_meta of vmlinux/kernel.h */
 struct bpf_map;
 struct sock;
 struct bpf_iter__bpf_sk_storage_map {

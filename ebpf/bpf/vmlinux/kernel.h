@@ -34,6 +34,7 @@ enum {
 enum {
 	BPF_F_NO_PREALLOC = 1U << 0,
 	BPF_F_MMAPABLE = 1U << 10,
+	BPF_F_USER_STACK = 1U << 8, /* of bpf_get_stack */
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1U << 0,
 	BPF_SK_STORAGE_GET_F_CREATE = 1U << 0,
 };
@@ -50,6 +51,17 @@ enum bpf_map_type {
 };
 
 struct pt_regs;
+
+/* include/linux/bpf.h, kernel/bpf/task_iter.c; what an iterator is given is words of 64 bits in a fixed order (__bpf_md_ptr), and needs no relocation */
+struct seq_file;
+struct task_struct;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task; /* NULL after the last */
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -305,6 +305,85 @@ pub struct WindowBatch {
     pub waiting_lookups: ::prost::alloc::vec::Vec<WaitingLookups>,
     #[prost(message, repeated, tag = "66")]
     pub slow_requests: ::prost::alloc::vec::Vec<SlowRequest>,
+    #[prost(message, repeated, tag = "67")]
+    pub code_paths: ::prost::alloc::vec::Vec<CodePath>,
+}
+/// Where in its code a process ran or waited while something stood or was short: of some windows those samples that have the same calls.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CodePath {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// from the last window that it is of to that one
+    #[prost(uint32, tag = "2")]
+    pub windows_ago: u32,
+    /// that it is of
+    #[prost(uint32, tag = "3")]
+    pub windows: u32,
+    #[prost(uint32, tag = "4")]
+    pub workload: u32,
+    #[prost(uint32, tag = "5")]
+    pub pid: u32,
+    #[prost(string, tag = "6")]
+    pub comm: ::prost::alloc::string::String,
+    #[prost(enumeration = "code_path::Doing", tag = "7")]
+    pub doing: i32,
+    /// with these calls
+    #[prost(uint32, tag = "8")]
+    pub samples: u32,
+    /// of the process in these windows, with those that are not told
+    #[prost(uint32, tag = "9")]
+    pub of: u32,
+    /// functions, the innermost first: a name, or a file and the offset in it; none: it ran in the kernel for itself
+    #[prost(string, repeated, tag = "10")]
+    pub frames: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// who called the last one could not be found
+    #[prost(bool, tag = "11")]
+    pub cut: bool,
+}
+/// Nested message and enum types in `CodePath`.
+pub mod code_path {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Doing {
+        Unspecified = 0,
+        /// samples are moments at which one of its threads was on a CPU, some 50 a second of each CPU
+        Running = 1,
+        /// samples are its threads that were off the CPU soon after the last window had ended
+        Waiting = 2,
+    }
+    impl Doing {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "DOING_UNSPECIFIED",
+                Self::Running => "DOING_RUNNING",
+                Self::Waiting => "DOING_WAITING",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "DOING_UNSPECIFIED" => Some(Self::Unspecified),
+                "DOING_RUNNING" => Some(Self::Running),
+                "DOING_WAITING" => Some(Self::Waiting),
+                _ => None,
+            }
+        }
+    }
 }
 /// A request that took 200 ms or longer and ended in a window, or a little before it. One after the other: without a connection, unread, inside.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -1,11 +1,13 @@
 //! What is read of files: the two configurations, tokens, the kernel's types, mounts, and what servers are set up for.
 
+use crate::fences;
 use crate::scratch::{folder, written};
 use std::path::PathBuf;
 use tailwater::access::file::TokenFile;
 use tailwater_agent::attach::btf_names::BtfNames;
 use tailwater_agent::name::cgroup::Mounts;
 use tailwater_agent::name::pool::{self, Listen};
+use tailwater_agent::sample::stacks;
 
 /// The agent's file, with all its rules.
 pub(crate) fn agent_configuration(bytes: &[u8]) {
@@ -40,6 +42,24 @@ pub(crate) fn btf(bytes: &[u8]) {
 /// `/proc/self/mountinfo`.
 pub(crate) fn mounts(bytes: &[u8]) {
     Mounts::parse(&String::from_utf8_lossy(bytes)).layout();
+}
+
+/// The longest name of a function that is told, bytes.
+const NAME_MAX: usize = 200;
+/// Words of a stack.
+const STACK_WORDS: usize = 16;
+
+/// A file with code: after the words of a stack that ends in it.
+pub(crate) fn executables(bytes: &[u8]) {
+    fences::hold();
+    let (stack, file) = bytes.split_at(bytes.len().min(STACK_WORDS * 8));
+    let words: Vec<u64> =
+        stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    let address = words.first().copied().unwrap_or_default();
+    let mut names = stacks::walk(file, &words);
+    names.extend(stacks::compiled(file, address));
+    let is_fit = |name: &String| name.len() <= NAME_MAX + 20 && !name.chars().any(char::is_control);
+    assert!(names.iter().all(is_fit), "{names:?}");
 }
 
 /// What stands between the files of one server.

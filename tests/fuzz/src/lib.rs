@@ -1,6 +1,7 @@
 //! Every parser of bytes that somebody else wrote, each as a function of those bytes: it must come back, whatever they are. libFuzzer calls them
 //! with what it makes up (`make fuzz`), the tests with what is in `corpus`, so that what was found once is looked at for ever.
 
+mod fences;
 mod files;
 mod http;
 mod messages;
@@ -35,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mounts", take: files::mounts },
     Target { name: "pools", take: files::pools },
     Target { name: "segments", take: segments::segment },
+    Target { name: "executables", take: files::executables },
     Target { name: "replies", take: replies::replies },
 ];
 

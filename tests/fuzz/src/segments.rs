@@ -1,8 +1,8 @@
 //! What a collector finds in its own folder: one file of a segment as it comes, beside the others as they were written.
 
+use crate::fences;
 use crate::scratch;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use tailwater::columns::Kind;
 use tailwater::live::series::Series;
 use tailwater::store::{Wanted, check_segment, read_segment};
@@ -35,23 +35,10 @@ fn folder(kind: usize) -> PathBuf {
     folder
 }
 
-/// A panic behind the collector's fence is an answer: libFuzzer's hook, which ends the program, does not hear of it.
-fn fences_hold() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !tailwater::failure::is_fenced() {
-                before(info);
-            }
-        }));
-    });
-}
-
 /// A byte says which of the six files it is, the rest is the file: looked at as when the collector starts, and read as when somebody asks.
 pub(crate) fn segment(bytes: &[u8]) {
     let Some((which, file)) = bytes.split_first() else { return };
-    fences_hold();
+    fences::hold();
     let kind = usize::from(*which) % Kind::ALL.len();
     let folder = folder(kind);
     std::fs::write(folder.join(Kind::ALL[kind].file()), file).expect("its folder was made");

@@ -21,7 +21,7 @@ pub(crate) const TABLES: &[Table] = &[
         of: "tailwater-ebpf",
         // What all records have in common.
         leaves: &["record"],
-        rooms: &[("sched", &[]), ("block", &[]), ("memory", &[]), ("net", &[])],
+        rooms: &[("sched", &[]), ("block", &[]), ("memory", &[]), ("net", &[]), ("stacks", &[])],
     },
     // The schema's generated code is no file of ours.
     Table {
@@ -31,8 +31,8 @@ pub(crate) const TABLES: &[Table] = &[
     },
     Table {
         of: "tailwater-agent",
-        // Plain data, the kinds of signals, time, what a machine got when it joined, configuration.
-        leaves: &["window", "signal", "clock", "identity", "config"],
+        // Plain data, the kinds of signals, time, what a machine got when it joined, configuration, a fence around others' code.
+        leaves: &["window", "signal", "clock", "identity", "config", "fence"],
         rooms: &[
             // Who a window is about: cgroups, processes and sockets. Knows no program.
             ("name", &[]),
@@ -168,8 +168,8 @@ pub(crate) const TABLES: &[Table] = &[
     // Five sorts of parsers; none knows another.
     Table {
         of: "tailwater-fuzz",
-        // Where a parser of files finds what is tried, and one of a stream its messages.
-        leaves: &["messages", "scratch"],
+        // Where a parser of files finds what is tried, one of a stream its messages, and the fence around others' code.
+        leaves: &["messages", "scratch", "fences"],
         rooms: &[
             ("wire", &[]),
             ("files", &[]),

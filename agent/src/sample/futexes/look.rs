@@ -4,6 +4,7 @@
 //! A thread that waits for such a mutex is in `FUTEX_WAIT` for the value 2 without a timeout (`__lll_lock_wait`). So are others: waiters for a lock of
 //! the allocator, of Go's runtime, for a counter of C++. A mutex alone looks like one in memory (`struct __pthread_mutex_s`); of all else nothing is told.
 
+use crate::sample::tasks::{processes, read, threads};
 use crate::window::LockingThread;
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,8 +13,6 @@ use std::path::Path;
 
 /// Threads of which one look reads what they wait for.
 const THREADS_MAX: usize = 1_024;
-/// Processes of one server: whoever listens, and its children.
-const PROCESSES_MAX: usize = 64;
 /// So many threads wait for a mutex at least, for it to be told.
 const WAITING_LEAST: usize = 2;
 /// `FUTEX_WAIT` and the mask of its flags (futex(2)).
@@ -82,30 +81,6 @@ pub(super) fn at(proc: &Path, pid: u32) -> Option<Seen> {
 pub(super) fn is_refused(proc: &Path, pid: u32) -> bool {
     let read = std::fs::read(proc.join(format!("{pid}/task/{pid}/syscall")));
     read.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
-}
-
-fn read(proc: &Path, process: u32, tid: u32, file: &str) -> Option<String> {
-    let bytes = std::fs::read(proc.join(format!("{process}/task/{tid}/{file}"))).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// A process and its children in the same cgroup: those of a supervisor that listens for others are none of its own.
-fn processes(proc: &Path, pid: u32) -> Vec<u32> {
-    let cgroup = |of: u32| std::fs::read(proc.join(format!("{of}/cgroup"))).ok();
-    let own = cgroup(pid);
-    let mut all = vec![pid];
-    for tid in threads(proc, pid).into_iter().take(PROCESSES_MAX) {
-        let children = read(proc, pid, tid, "children").unwrap_or_default();
-        let children = children.split_ascii_whitespace().filter_map(|child| child.parse::<u32>().ok());
-        all.extend(children.filter(|child| cgroup(*child) == own).take(PROCESSES_MAX));
-    }
-    all.truncate(PROCESSES_MAX);
-    all
-}
-
-fn threads(proc: &Path, process: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir(proc.join(format!("{process}/task"))).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The address for which a thread waits as for a mutex.
