@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, Blocking, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates,
-    KernelCount, LockedThreads, Meeting, SlowRequest, Table, WaitingLookups, WindowBatch, Workload,
-    agent_message::Body,
+    AgentStatus, Blocking, ClockProbe, CodePath, Column, CpuShares, DropEvent, Entities, EntityKind,
+    InFlightStates, KernelCount, LockedThreads, Meeting, SlowRequest, Table, WaitingLookups, WindowBatch,
+    Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -117,6 +117,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
             let locked_threads = vec![LockedThreads::default(); 1_000_000];
             let waiting_lookups = vec![WaitingLookups::default(); 1_000_000];
             let slow_requests = vec![SlowRequest::default(); 1_000_000];
+            let code_paths = vec![CodePath::default(); 1_000_000];
             let empty = || batch(64, Vec::new());
             vec![
                 Body::Batch(WindowBatch { in_flight_states, ..empty() }),
@@ -127,6 +128,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
                 Body::Batch(WindowBatch { locked_threads, ..empty() }),
                 Body::Batch(WindowBatch { waiting_lookups, ..empty() }),
                 Body::Batch(WindowBatch { slow_requests, ..empty() }),
+                Body::Batch(WindowBatch { code_paths, ..empty() }),
             ]
         }
         _ => {

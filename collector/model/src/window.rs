@@ -320,6 +320,9 @@ pub struct HostWindow {
     /// Requests that took 200 ms or longer and ended in it, or a little before. For the analysis alone, as `meetings`.
     #[serde(default)]
     pub slow_requests: Vec<SlowRequest>,
+    /// Where in their code processes ran or waited, in windows before it. For the analysis alone, as `meetings`.
+    #[serde(default)]
+    pub code_paths: Vec<CodePath>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -376,6 +379,55 @@ pub struct SlowCall {
 pub fn slow_bytes(all: &[SlowRequest]) -> usize {
     let calls = |of: &SlowRequest| of.calls.as_ref().map_or(0, Vec::len) * size_of::<SlowCall>();
     all.iter().map(|of| size_of::<SlowRequest>() + calls(of)).sum()
+}
+
+/// What a process did where it was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// Samples are moments at which one of its threads was on a CPU, some 50 a second of each CPU.
+    Running,
+    /// Samples are its threads that were off the CPU soon after the last of the windows had ended.
+    Waiting,
+}
+
+/// Where in its code a process ran or waited: of some windows those samples that have the same calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodePath {
+    /// From the last window that it is of to the one that tells it.
+    pub windows_ago: u32,
+    /// Windows that it is of, at least one.
+    pub windows: u32,
+    /// 0: not known.
+    pub workload: EntityId,
+    pub pid: u32,
+    pub comm: String,
+    pub doing: Doing,
+    /// With these calls, …
+    pub samples: u32,
+    /// … of so many of the process in these windows, with those that are not told.
+    pub of: u32,
+    /// Functions, the innermost first: a name, or a file and the offset in it; none: it ran in the kernel for itself.
+    pub frames: Vec<String>,
+    /// Who called the last of them could not be found.
+    pub cut: bool,
+}
+
+impl CodePath {
+    /// The first and the last of its windows, if `told` tells it.
+    #[must_use]
+    pub fn span(&self, told: WindowIndex) -> (u64, u64) {
+        let last = told.0.saturating_sub(self.windows_ago.into());
+        (last.saturating_sub(u64::from(self.windows).saturating_sub(1)), last)
+    }
+}
+
+/// What such paths take in memory.
+#[must_use]
+pub fn code_bytes(all: &[CodePath]) -> usize {
+    let of_frame = |frame: &String| size_of::<String>() + frame.len();
+    let frames = |of: &CodePath| of.frames.iter().map(of_frame).sum::<usize>();
+    all.iter().map(|of| size_of::<CodePath>() + of.comm.len() + frames(of)).sum()
 }
 
 /// A workload's lookups of names that had no answer for 50 ms or longer, of one server of names (DNS over UDP).

@@ -6,11 +6,14 @@ use crate::live::timeline::{TierRow, Timeline};
 use crate::text::lines;
 use std::fmt::Write;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role, State};
+use tailwater_model::incident::{Code, DropReason, Hop, HopCongestion, HopLife, Order, Role, State};
 use tailwater_model::place::place;
+use tailwater_model::window::Doing;
 use tailwater_model::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
+/// Functions that are shown of one place in the code of a root, the innermost ones.
+const FUNCTIONS: usize = 8;
 /// Before a sparkline: name of the row and its scale.
 const LABEL: usize = 20;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -60,7 +63,26 @@ fn cause(out: &mut String, i: &Incident) {
         let who = if c.pid == 0 { c.comm.clone() } else { format!("{} [{}]", c.comm, c.pid) };
         let _ = writeln!(out, "Culprit   {:>3.0} %  {who}  in {}", c.share * 100.0, c.workload);
     }
+    for code in &root.code {
+        labelled(out, "Code", &ran_or_waited(code));
+    }
     out.push('\n');
+}
+
+/// Where in its code a process ran, or its threads waited: the innermost function first.
+fn ran_or_waited(code: &Code) -> String {
+    let whose = match code.doing {
+        Doing::Running => "CPU samples",
+        Doing::Waiting => "waiting threads",
+    };
+    let mut way: Vec<&str> = code.frames.iter().take(FUNCTIONS).map(String::as_str).collect();
+    if way.is_empty() {
+        way.push("the kernel");
+    }
+    if code.cut || code.frames.len() > FUNCTIONS {
+        way.push("…");
+    }
+    format!("{} % of the {whose} of {} [{}]: {}", code.percent, code.comm, code.pid, way.join(" < "))
 }
 
 /// What keeps it alive now that the root is over.

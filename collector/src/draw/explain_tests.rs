@@ -203,6 +203,29 @@ fn the_slowest_request_of_a_tier_is_told_with_its_way() {
 }
 
 #[test]
+fn the_places_in_the_code_of_a_root_are_told_beneath_it() {
+    let mut i = incident("01A", 1);
+    assert!(!text(&i, &timeline(24)).contains("Code  "), "an incident without any");
+    let functions: Vec<String> = (1..=9).map(|n| format!("f{n}")).collect();
+    let code = serde_json::json!([
+        { "doing": "running", "pid": 7, "comm": "burner", "percent": 78, "samples": 39, "frames": functions },
+        { "doing": "running", "pid": 7, "comm": "burner", "percent": 12, "samples": 6, "frames": ["f1", "f2"], "cut": true },
+        { "doing": "waiting", "pid": 7, "comm": "burner", "percent": 10, "samples": 5, "frames": [] },
+    ]);
+    i.root.code = serde_json::from_value(code).unwrap();
+    let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Code 78 % of the CPU samples of burner [7]: f1 < f2 < f3 < f4 < f5 < f6 < f7 < f8 < …",
+        "Code 12 % of the CPU samples of burner [7]: f1 < f2 < …",
+        "Code 10 % of the waiting threads of burner [7]: the kernel",
+    ] {
+        assert!(got.contains(part), "missing: {part}\n{got}");
+    }
+    let read: tailwater_model::Incident = serde_json::from_str(&serde_json::to_string(&i).unwrap()).unwrap();
+    assert_eq!(read, i, "it reads back as itself");
+}
+
+#[test]
 fn a_host_that_no_agent_observes_is_told_by_its_address_alone() {
     let mut i = incident("01A", 1);
     let address = "10.77.0.3";

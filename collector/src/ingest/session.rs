@@ -13,7 +13,7 @@ use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
     DeviceWindow, EdgeWindow, HostWindow, Input, KernelCount, ListenerWindow, Meeting, WINDOW_NS,
-    WaitingLookups, WorkloadWindow, blockings_bytes, locked_bytes, slow_bytes,
+    WaitingLookups, WorkloadWindow, blockings_bytes, code_bytes, locked_bytes, slow_bytes,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -74,6 +74,7 @@ fn weight(input: &Input) -> usize {
         + locked_bytes(&window.locked_threads)
         + window.waiting_lookups.len() * size_of::<WaitingLookups>()
         + slow_bytes(&window.slow_requests)
+        + code_bytes(&window.code_paths)
 }
 
 /// What follows from a message.

@@ -183,6 +183,7 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         locked_threads: Vec::new(),
         waiting_lookups: Vec::new(),
         slow_requests: Vec::new(),
+        code_paths: Vec::new(),
         culprits: Vec::new(),
     }
 }

@@ -5,8 +5,8 @@ use super::packed::Packed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailwater_model::window::{
-    EntityId, HostWindow, KernelCount, Meeting, WaitingLookups, WindowIndex, blockings_bytes, locked_bytes,
-    slow_bytes,
+    EntityId, HostWindow, KernelCount, Meeting, WaitingLookups, WindowIndex, blockings_bytes, code_bytes,
+    locked_bytes, slow_bytes,
 };
 
 /// So many of the newest stay as they came (20 s): the analysis holds them as long, and whoever looks at the present reads them.
@@ -31,6 +31,7 @@ pub(crate) fn size_of(w: &HostWindow) -> usize {
         + locked_bytes(&w.locked_threads)
         + w.waiting_lookups.len() * std::mem::size_of::<WaitingLookups>()
         + slow_bytes(&w.slow_requests)
+        + code_bytes(&w.code_paths)
 }
 
 /// See above. A part of another's windows shares them.

@@ -75,6 +75,7 @@ fn incident() -> Incident {
             lock: None,
             replicas: None,
             saturated: None,
+            code: Vec::new(),
             evidence: String::new(),
         },
         hops: vec![

@@ -6,10 +6,19 @@ export type Role = "root" | "pushback" | "batch" | "drop";
 
 export interface Culprit { pid: number; comm: string; workload: string; share: number }
 
+/** Where in its code a process ran, or its threads waited: functions, the innermost first; none: in the kernel for itself. */
+export interface Code {
+  doing: "running" | "waiting"; pid: number; comm: string; percent: number; samples: number; frames: string[];
+  /** Who called the last of them is not known, or not told. */
+  cut?: boolean;
+}
+
 export interface Root {
   host: string; workload: string; tier: string; resource: string;
   start_unix_ns: number; end_unix_ns: number; peak: number; unit: string;
   culprits: Culprit[]; evidence: string;
+  /** Up to three places in the code of whoever it is, that with most samples first. */
+  code?: Code[];
 }
 
 /** Where a tier was on its curve of load against throughput. */

@@ -4,7 +4,7 @@
 use crate::path::step::Place;
 use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Also, Alternative, Hop, Number, Root};
+use tailwater_model::incident::{Also, Alternative, Code, Hop, Number, Root};
 use tailwater_model::window::EntityId;
 
 /// What was said of a case while its windows were there, and is said for as long as it lives. Bounded by the hops that are listed.
@@ -12,6 +12,8 @@ use tailwater_model::window::EntityId;
 pub(crate) struct Settled {
     /// What was found.
     pub(crate) findings: Option<Findings>,
+    /// Where in its code the root was, which is told some seconds after the windows that it is of; `None`: more of it may come.
+    pub(crate) code: Option<Vec<Code>>,
     /// Tiers as they were in the first wave.
     pub(crate) hops: BTreeMap<Place, Hop>,
     /// Growth of the queues of tiers that dropped.
@@ -31,7 +33,10 @@ pub(crate) struct Settled {
 /// Root, alternatives, how sure they are and why, what else happened, and whether their order is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Findings {
+    /// Its evidence is of what was short and of the way there; `rule` goes behind it.
     pub(crate) root: Root,
+    /// How its score and its confidence were formed.
+    pub(crate) rule: String,
     pub(crate) confidence: f64,
     pub(crate) against: Vec<String>,
     pub(crate) context: Vec<String>,

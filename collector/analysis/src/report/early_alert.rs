@@ -142,6 +142,7 @@ fn provisional(
             lock: None,
             replicas: None,
             saturated: None,
+            code: Vec::new(),
             evidence: "cause being determined".to_owned(),
         },
         hops: vec![Hop {

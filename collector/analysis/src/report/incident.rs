@@ -34,6 +34,10 @@ impl Report<'_> {
             // Nothing on the way to another tier is evidence for it.
             root.evidence = format!("{}. Confidence {:.2} by rule", best.episode.why, best.score);
             root.saturated = None;
+        } else {
+            root.code = settled.code.clone().unwrap_or_else(|| self.code(best));
+            root.evidence.push_str(&self.in_code(best, &root.code));
+            root.evidence.push_str(&findings.rule);
         }
         let kind = self.kind(best, &root, flood);
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
@@ -51,6 +55,9 @@ impl Report<'_> {
         if self.case.is_settled(self.now) {
             settled.findings = Some(findings.clone());
             settled.start_ns = Some(start);
+            if settled.code.is_none() && self.code_is_complete(best) {
+                settled.code = Some(root.code.clone());
+            }
         }
         let mut incident = Incident {
             id: id.to_owned(),

@@ -3,6 +3,7 @@
 //! called.
 
 mod calibrated;
+mod code;
 mod confidence;
 mod context;
 mod drops;

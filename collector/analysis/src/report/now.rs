@@ -169,6 +169,7 @@ mod tests {
             lock: None,
             replicas: None,
             saturated: None,
+            code: Vec::new(),
             evidence: String::new(),
         };
         Incident {

@@ -37,12 +37,12 @@ impl Report<'_> {
         if let Some(lock) = &root.lock {
             root.evidence.push_str(&format!("; {}", lock.told()));
         }
-        root.evidence.push_str(&match learnt {
+        let rule = match learnt {
             Some(_) => {
                 format!(". Score {:.2} = {}. Confidence {sure:.2} by recordings", best.score, best.rule)
             }
             None => format!(". Confidence {sure:.2} = {}", best.rule),
-        });
+        };
         let others = self.diagnosis.candidates.iter().skip(1).filter(|c| c.score < best.score);
         let other = |c: &Candidate| {
             let mut root = self.root(c);
@@ -63,6 +63,7 @@ impl Report<'_> {
                 .context(&best.place, &Called(&|host, workload| self.view.topology.called(host, workload))),
             numbers: known.map(numbers).unwrap_or_default(),
             root,
+            rule,
         }
     }
 
@@ -235,6 +236,8 @@ impl Report<'_> {
             lock: self.lock(candidate),
             replicas: None,
             saturated: self.saturated(candidate),
+            // It goes on coming when all else is settled.
+            code: Vec::new(),
             evidence,
         }
     }

@@ -134,14 +134,15 @@ fn worth_telling(incident: &Incident, score: f64) -> bool {
 }
 
 /// Whether putting together the incident of a case without drops, which was not worth telling, says the same again and leaves nothing behind:
-/// its findings and all of its hops are settled, and of [`worth_telling`] only its queue can still say otherwise. What a queue felt may go on
-/// for hours.
+/// its findings, the code of its root and all of its hops are settled, and of [`worth_telling`] only its queue can still say otherwise. What a queue
+/// felt may go on for hours.
 fn stays_untold(case: &Case, diagnosis: &Diagnosis) -> bool {
     let (Some(best), Some(findings)) = (diagnosis.candidates.first(), &case.settled.findings) else {
         return false;
     };
     let is_settled = |place: &Place| case.settled.hops.contains_key(place);
     !case.near
+        && case.settled.code.is_some()
         && !is_known(findings.root.resource, best.score)
         && are_settled(&diagnosis.path, &best.place, is_settled)
 }
@@ -177,9 +178,11 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     {
         return true;
     }
-    // What the kernel counted is known a second or two after the drop.
+    // What the kernel counted is known a second or two after the drop, and where the root was in its code up to three.
     let slow = |i: &Incident| i.hops.iter().map(|hop| hop.slowest.len()).sum::<usize>();
-    let more = told.context != new.context || slow(told) != slow(new);
+    let code =
+        |i: &Incident| i.root.code.iter().map(|c| (c.pid, c.doing, c.frames.clone())).collect::<Vec<_>>();
+    let more = told.context != new.context || slow(told) != slow(new) || code(told) != code(new);
     counts && (more || told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
 }
 

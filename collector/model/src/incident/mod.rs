@@ -1,6 +1,7 @@
 //! The incident as users and other programs hold it: field names are stable within v1, fields may be added.
 //! Owns the JSON shape; knows nothing of how an incident is found.
 
+mod code;
 mod drops;
 mod exemplar;
 mod hop;
@@ -10,6 +11,7 @@ mod which;
 pub use crate::address::socket;
 use crate::place::{Place, place};
 use crate::window::Host;
+pub use code::Code;
 pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, VeryLongKinds, Vlrt};
 pub use exemplar::{CallLeg, Exemplar, Spent};
 pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role, VeryLong};
@@ -75,14 +77,22 @@ pub struct Incident {
     pub numbers: Vec<Number>,
 }
 
+/// Functions that are told of a place in code where an incident is told briefly.
+const BRIEF_FRAMES: usize = 12;
+
 impl Incident {
-    /// Without all but the slowest request of each tier: as it is pushed, listed and sent. Whoever asks for it by its id has them all.
+    /// Without all but the slowest request of each tier, and all but the first place in its code with the innermost functions: as it is pushed, listed and sent. Whoever asks for it by its id has them all.
     #[must_use]
     pub fn brief(&self) -> Self {
         let mut brief = self.clone();
         for hop in &mut brief.hops {
             hop.slowest.truncate(1);
             hop.slowest.shrink_to_fit();
+        }
+        brief.root.code.truncate(1);
+        for code in &mut brief.root.code {
+            code.cut |= code.frames.len() > BRIEF_FRAMES;
+            code.frames.truncate(BRIEF_FRAMES);
         }
         brief
     }
@@ -276,6 +286,10 @@ pub struct Root {
     /// is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturated: Option<Saturated>,
+    /// Where in their code those who used the resource ran, or the threads of its tier waited: up to three places, that with most samples first.
+    /// Empty: nobody looked, too little was seen, or it says nothing of this resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code: Vec<Code>,
     /// Why this is the root, and how confidence was formed.
     pub evidence: String,
 }

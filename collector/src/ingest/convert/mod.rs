@@ -1,10 +1,11 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `locked`, `lookups`, `loops`, `meetings`, `shares`, `slow` and
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `code`, `counts`, `locked`, `lookups`, `loops`, `meetings`, `shares`, `slow` and
 //! `states` read what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
 mod blockings;
+mod code;
 mod counts;
 mod drop_packets;
 mod fields;
@@ -20,6 +21,7 @@ mod states;
 use crate::ingest::limits::{self, Excess};
 use crate::ingest::sanity::{self, Absurd};
 use blockings::BlockingsError;
+use code::CodeError;
 use counts::CountsError;
 use drop_packets::DropPackets;
 use locked::LockedError;
@@ -117,6 +119,9 @@ pub enum ConvertError {
     /// Requests that took long, as none does.
     #[error(transparent)]
     Slow(#[from] SlowError),
+    /// Places in code that cannot be.
+    #[error(transparent)]
+    Code(#[from] CodeError),
     /// Counts of the kernel that cannot be.
     #[error(transparent)]
     Counts(#[from] CountsError),
@@ -495,6 +500,7 @@ impl Converter {
         let blockings = blockings::told(&batch.blockings, count, |id| listeners.get(id))?;
         let locked = locked::told(&batch.locked_threads, count, |id| listeners.get(id))?;
         let lookups = lookups::told(&batch.waiting_lookups, count, |id| self.workloads.get(id))?;
+        let paths = code::told(&batch.code_paths, count, |id| self.workloads.get(id))?;
         let (listeners, edges) = (&mut self.listeners, &mut self.edges);
         let slow = slow::told(&batch.slow_requests, count, |id| listeners.get(id), |id| edges.get(id))?;
         let counted = counts::told(&batch.kernel_counts, count)?;
@@ -537,6 +543,7 @@ impl Converter {
         put(&mut windows, locked, |window| &mut window.locked_threads);
         put(&mut windows, lookups, |window| &mut window.waiting_lookups);
         put(&mut windows, slow, |window| &mut window.slow_requests);
+        put(&mut windows, paths, |window| &mut window.code_paths);
         put(&mut windows, counted, |window| &mut window.kernel_counts);
         for c in &batch.culprits {
             let resource = match (c.resource(), c.unit()) {

@@ -12,6 +12,7 @@ import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
 import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy, veryLong, veryLongKinds } from "../words";
+import { InItsCode } from "./code";
 import { Prevention } from "./prevention";
 import { SlowestRequests } from "./slowest";
 import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
@@ -205,6 +206,7 @@ function Reasons({ i }: { i: Incident }) {
             ))}
           </ul>
         )}
+        <InItsCode root={i.root} />
         <h3>Evidence</h3>
         <p class="evidence">{i.root.evidence || "Not told yet: the windows of this incident are still coming in."}</p>
       </section>
