@@ -120,7 +120,7 @@ class Agent:
         self.lines = []
         self.first = threading.Event()
         begun = time.monotonic()
-        command = AS_PACKAGED + [program, "dump", "--json"]
+        command = AS_PACKAGED + [program, "dump", "--json", "--stacks"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         threading.Thread(target=self.take, daemon=True).start()
         self.errors = []
@@ -229,6 +229,24 @@ def experiment_cpu():
             run, wait = ([result.used[i] for result in forked] for i in (0, 1))
             found.used("cpu", "ns on CPU" + who, agent.sum("workload", group.name, "cpu_busy_ns"), run, 30 * MS)
             found.used("run_queue", "ns waited" + who, agent.sum("workload", group.name, "run_queue_wait_ns"), wait, 60 * MS)
+
+    return hold
+
+
+def experiment_stacks():
+    """Four processes on one CPU: somebody is short of it all the time, and an agent tells which code runs."""
+    group = Group("check-code")
+    forked = [group.fork(spin_for(2, 0)) for _ in range(4)]
+    for result in forked:
+        result()
+
+    def hold(agent, found):
+        told = [line for line in agent.lines if line.get("kind") == "code" and group.name in line["workload"]]
+        runs = [line for line in told if line["doing"] == "runs"]
+        # The interpreter is one that has names, and its caller is found where more than the innermost function is told.
+        named = [line for line in runs if any("Eval" in frame for frame in line["frames"]) and len(line["frames"]) > 2]
+        found.within("stacks", "looks with code that ran, of 40 windows", len({line["window_unix_ns"] for line in runs}), 2, 40)
+        found.within("stacks", "paths with the interpreter's function and its callers", len(named), 1, 1000)
 
     return hold
 
@@ -757,6 +775,7 @@ def main():
     say(verified=verified())
     experiments = {
         "cpu": experiment_cpu,
+        "stacks": experiment_stacks,
         "throttling": experiment_throttling,
         "overflow": experiment_overflow,
         "deferred": experiment_deferred,
@@ -783,6 +802,8 @@ def main():
         hold(agent, found)
     lost = sum(line["windows"] for line in agent.lines if line.get("kind") == "lost")
     say(windows=len({line["window_unix_ns"] for line in agent.lines if "window_unix_ns" in line}), lost=lost)
+    # No signal of doctor's: it is told where an agent is asked to.
+    signals["stacks"] = {"covered": True, "limits": []}
     for name, signal_ in signals.items():
         if not signal_["covered"]:
             say(signal=name, state="uncovered", said="; ".join(signal_["limits"]))

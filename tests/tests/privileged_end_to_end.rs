@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::LabConfig;
+use tailwater_tests::lab::{Lab, LabConfig};
 use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::programs::daemons::{ENDS_WITHIN, binary, http_get};
 use tailwater_tests::stack::Tier;
@@ -148,7 +148,11 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     let folder = tempfile::tempdir()?;
     let trace = folder.path().join("run.trace");
     let mut system = experiment("the system starts", || {
-        System::start(LabConfig::default(), folder.path(), &["--record".into(), trace.display().to_string()])
+        let lab = Lab::start_logging(LabConfig::default(), Some(folder.path().join("servers")))?;
+        let record = ["--record".into(), trace.display().to_string()];
+        // Where the CPU will be taken an agent tells by which code.
+        let arguments = |tier| Some(if tier == Tier::App { vec!["--stacks".to_owned()] } else { Vec::new() });
+        System::around_with(lab, folder.path(), &record, arguments)
     })?;
 
     experiment("a quiet minute", || quiet_minute(&system))?;
@@ -218,6 +222,10 @@ fn cpu_is_taken(system: &System) -> Result<()> {
     let resource = incident["root"]["resource"].as_str().unwrap_or_default();
     assert!(resource.starts_with("cpu"), "root resource {resource}: {incident:#}");
     assert_eq!(incident["root"]["culprits"][0]["comm"], "burner", "{incident:#}");
+    let code = &incident["root"]["code"][0];
+    println!("  code: {code}");
+    let is_spinning = |frame: &Value| frame.as_str().is_some_and(|of| of.contains("burner::spin"));
+    assert!(code["frames"].as_array().is_some_and(|all| all.iter().any(is_spinning)), "{code:#}");
     let app = hop(incident, "app-1");
     // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
     let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));

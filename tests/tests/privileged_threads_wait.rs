@@ -75,8 +75,8 @@ fn told<T>(
         Ok(Client::connect(to).and_then(|mut client| client.get(path)).ok())
     })?;
     let collector = Collector::start(&folder.path().join("collector"), &[])?;
-    let agent =
-        start_agent(folder.path(), &collector.grpc_url(), "app-1", None, &["--lock-holders".to_owned()])?;
+    let looks = ["--lock-holders", "--stacks"].map(str::to_owned);
+    let agent = start_agent(folder.path(), &collector.grpc_url(), "app-1", None, &looks)?;
     wait_for("the agent to stream", Duration::from_secs(30), || {
         Ok(http_get(collector.http, "/api/v1/agents")?.1.contains("app-1").then_some(()))
     })?;
@@ -107,6 +107,19 @@ fn told<T>(
     Ok((incident, held))
 }
 
+/// Most of its threads were in these functions, the first of which the others called.
+fn has_code(incident: &serde_json::Value, doing: &str, functions: &[&str]) -> Result<()> {
+    let code = &incident["root"]["code"][0];
+    let frames: Vec<&str> =
+        code["frames"].as_array().into_iter().flatten().filter_map(|f| f.as_str()).collect();
+    println!("  {} of {} % in {}", code["doing"], code["percent"], frames.join(" < "));
+    let mut left = frames.iter();
+    let is_there = functions.iter().all(|function| left.any(|frame| frame.contains(function)));
+    ensure!(code["doing"] == doing && is_there, "{functions:?}: {code:#}");
+    ensure!(code["percent"].as_u64().is_some_and(|of| of >= 50), "{code:#}");
+    Ok(())
+}
+
 #[test]
 fn privileged_which_thread_holds_a_mutex_is_told_where_the_agent_may_look() -> Result<()> {
     experiment("a mutex", || {
@@ -123,6 +136,7 @@ fn privileged_which_thread_holds_a_mutex_is_told_where_the_agent_may_look() -> R
         );
         let waiting = lock["waiting"].as_u64().context("waiting")?;
         ensure!((CLIENTS as u64 / 2..=CLIENTS as u64).contains(&waiting), "{CLIENTS} waited: {lock:#}");
+        has_code(&incident, "waiting", &["pthread_mutex_lock", "threadapp::serve"])?;
         let do_now = incident["do_now"].as_str().context("do_now")?;
         ensure!(do_now.contains(&format!("thread {holder} (`worker`)")), "{do_now}");
         Ok(())
@@ -142,6 +156,7 @@ fn privileged_a_server_of_names_that_does_not_answer_is_the_root_of_whom_all_req
             std::thread::sleep(Duration::from_millis(HELD_MS));
             Ok(())
         })?;
+        has_code(&incident, "waiting", &["getaddrinfo", "threadapp::serve"])?;
         let lookups = &incident["root"]["lookups"];
         ensure!(lookups["server"] == SERVER.to_string() && lookups["asked_on"].is_null(), "{lookups:#}");
         let (waiting, longest_ms) = (lookups["lookups"].as_u64(), lookups["longest_ms"].as_u64());

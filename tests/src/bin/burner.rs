@@ -24,18 +24,14 @@ fn work() -> Result<()> {
     let cpus = cpus::allowed()?;
     let threads = if threads == 0 { cpus } else { threads };
     let ready = Barrier::new(threads + 1);
-    let spin = |cpu: usize| {
-        cpus::pin(cpu);
-        ready.wait();
-        let end = Instant::now() + duration;
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    };
     let start_unix_ns = std::thread::scope(|scope| {
         for thread in 0..threads {
-            let spin = &spin;
-            scope.spawn(move || spin(thread % cpus));
+            let ready = &ready;
+            scope.spawn(move || {
+                cpus::pin(thread % cpus);
+                ready.wait();
+                spin(duration);
+            });
         }
         let now = unix_ns();
         ready.wait();
@@ -43,4 +39,14 @@ fn work() -> Result<()> {
     });
     println!("{{\"start_unix_ns\":{start_unix_ns},\"end_unix_ns\":{}}}", unix_ns());
     Ok(())
+}
+
+/// By its name it is told which code took the CPU.
+#[inline(never)]
+#[allow(clippy::disallowed_methods, reason = "an injector times itself")]
+fn spin(duration: Duration) {
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
 }
