@@ -31,6 +31,7 @@ use crate::run::steering::Steering;
 use crate::sample::futexes::Futexes;
 use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
+use crate::sample::stacks::Outside;
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{cpu_ratio, listen_counters, resident_bytes};
 use crate::sample::throttle::Quotas;
@@ -114,12 +115,13 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     }
     let quotas = Quotas::default();
     let watched = Watched::default();
-    let wanted = wanted(config, &disabled);
+    let outside = Outside::default();
+    let wanted = wanted(config, &disabled, &outside);
     let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
     let futexes = Futexes::new(config.lock_holders.then_some(Path::new("/")));
-    let view = view.with_locks(Locks::of(&config.databases, Path::new(THIS)), futexes);
+    let view = view.with_locks(Locks::of(&config.databases, Path::new(THIS)), futexes).telling(config.stacks.then_some(outside));
     let handle = Handle::new(disabled).map_err(|source| RunError::Start { what: "eventfd", source })?;
     // From here on only /proc and maps that are open already are needed; threads started later inherit the rest.
     privilege::drop_unneeded()?;
@@ -281,11 +283,11 @@ pub fn dump(config: &Config, form: Form, windows: Option<u64>) -> Result<(), Run
 }
 
 /// What of the signals to attach, and how.
-fn wanted<'a>(config: &Config, disabled: &'a BTreeSet<SignalKind>) -> Wanted<'a> {
+fn wanted<'a>(config: &Config, disabled: &'a BTreeSet<SignalKind>, outside: &'a Outside) -> Wanted<'a> {
     Wanted {
         disabled,
         poll_only: config.poll_only,
-        stacks: config.stacks,
+        stacks: config.stacks.then_some(outside),
         helper: Some(Path::new(THIS)),
         late: config.late,
     }
@@ -299,7 +301,8 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
     let watched = Watched::default();
-    let wanted = wanted(config, &disabled);
+    let outside = Outside::default();
+    let wanted = wanted(config, &disabled, &outside);
     let attached = Attached::attach(wanted, &clock, &mounts, Quotas::default(), watched.clone());
     watched.publish(&Entities::new(mounts.clone(), Path::new("/")), None);
     let coverage = attached.coverage();

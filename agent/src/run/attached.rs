@@ -12,7 +12,7 @@ use crate::sample::net::{NetConfig, NetSignals};
 use crate::sample::polled::{PolledQueues, PolledResources, Watched};
 use crate::sample::sched::SchedSignal;
 use crate::sample::slots;
-use crate::sample::stacks::StackSignal;
+use crate::sample::stacks::{StackSignal, Outside};
 use crate::sample::throttle::{Quotas, ThrottleSignal};
 use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +58,8 @@ pub struct Wanted<'a> {
     pub disabled: &'a BTreeSet<SignalKind>,
     /// Load no kernel program.
     pub poll_only: bool,
-    /// Tell which code runs and waits.
-    pub stacks: bool,
+    /// Tell which code runs and waits, but for those outside of the scope; `None`: nobody's.
+    pub stacks: Option<&'a Outside>,
     /// This program, for what another process does.
     pub helper: Option<&'a Path>,
     /// When an answer is late.
@@ -127,8 +127,8 @@ impl Attached {
             priced(NetSignals::attach(&config)?, NetSignals::price)
         });
         failed.retain(|signal, _| !disabled.contains(signal));
-        if wanted.stacks {
-            attached.stacks(clock, btf);
+        if let Some(outside) = wanted.stacks {
+            attached.stacks(clock, btf, outside.clone());
         }
         attached.poll(&mut failed, mounts, watched);
         attached.refused(failed);
@@ -136,10 +136,10 @@ impl Attached {
     }
 
     /// No signal of its own, and drained after all others, by which it knows when to look.
-    fn stacks(&mut self, clock: &Clock, btf: Result<KernelBtf, String>) {
+    fn stacks(&mut self, clock: &Clock, btf: Result<KernelBtf, String>, outside: Outside) {
         let attempt = btf.and_then(|btf| {
             let config = attach_config(&btf, clock);
-            StackSignal::attach(&config).map_err(|error| error.to_string())
+            StackSignal::attach(&config, outside).map_err(|error| error.to_string())
         });
         match attempt {
             Ok(mut source) => {

@@ -11,6 +11,7 @@ use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
 use crate::sample::shares::Shares;
+use crate::sample::stacks::Outside;
 use crate::sample::throttle::Quotas;
 use crate::stream::encode::{self, Encoder, HostView, sections};
 use crate::stream::outbox::Outbox;
@@ -74,6 +75,7 @@ pub struct View {
     counters: Counters,
     locks: Locks,
     futexes: Futexes,
+    outside: Option<Outside>,
 }
 
 impl View {
@@ -82,7 +84,8 @@ impl View {
         let root = Path::new("/");
         let (shares, counters) = (Shares::new(root), Counters::new(root));
         let (locks, futexes) = (Locks::default(), Futexes::new(None));
-        let mut view = Self { entities, scope, quotas, watched, shares, counters, locks, futexes };
+        let outside = None;
+        let mut view = Self { entities, scope, quotas, watched, shares, counters, locks, futexes, outside };
         view.look_around();
         view
     }
@@ -93,6 +96,14 @@ impl View {
         Self { locks, futexes, ..self }
     }
 
+    /// With somebody, if anybody, who is to be told which cgroups are outside of the scope.
+    #[must_use]
+    pub fn telling(self, outside: Option<Outside>) -> Self {
+        let mut view = Self { outside, ..self };
+        view.look_around();
+        view
+    }
+
     fn look_around(&mut self) {
         if let Some(scope) = &mut self.scope {
             scope.refresh(&self.entities);
@@ -100,6 +111,9 @@ impl View {
         let scope = self.scope.as_ref().map(Scope::path);
         self.quotas.publish(&self.entities, scope);
         self.watched.publish(&self.entities, scope);
+        if let Some(outside) = &self.outside {
+            outside.publish(&self.entities, scope);
+        }
     }
 
     /// Path of the scope, if there is one.

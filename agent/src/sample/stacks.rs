@@ -18,6 +18,8 @@ use crate::attach::price::Price;
 use crate::attach::rest::Rest;
 use crate::clock::monotonic_ns;
 use crate::fence::fenced;
+use crate::name::cgroup::is_within;
+use crate::name::workload::Entities;
 use crate::sample::beside::{Beside, Found};
 use crate::sample::tasks;
 use crate::signal::{Coverage, Loss, SignalSource};
@@ -26,7 +28,7 @@ use image::{Files, Image};
 use paths::Seen;
 use samples::{LAYOUT, Sample, Samples};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -52,11 +54,30 @@ const LATE_NS: u64 = 2 * WINDOW_NS;
 /// Who reads names must not take the CPU from what it looks at (nice(2)).
 const NICE: libc::c_int = 10;
 
-/// What to look at, and the time of it on CLOCK_MONOTONIC.
-type Question = (Look, Range<u64>);
+/// What to look at, the time of it on CLOCK_MONOTONIC, and of whom nothing is told; `None`: of nobody.
+type Question = (Look, Range<u64>, Option<Arc<HashSet<CgroupId>>>);
 
 /// Paths of a look whose last window that was.
 type Answer = (u64, CodePath);
+
+/// The cgroups outside of the scope, told by who knows the cgroup tree: nothing of theirs is looked at. One that is newer than the last walk may be in
+/// it; what is told of one that is not is left out with the rest of its window.
+#[derive(Debug, Clone, Default)]
+pub struct Outside(Arc<Mutex<Option<Arc<HashSet<CgroupId>>>>>);
+
+impl Outside {
+    /// Publishes the cgroups of the last walk that are not in the scope.
+    pub fn publish(&self, entities: &Entities, scope: Option<&str>) {
+        let Some(scope) = scope else { return };
+        let all = entities.tree().all();
+        let outside = all.filter(|(path, _)| !is_within(path, scope)).map(|(_, cgroup)| cgroup).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(outside));
+    }
+
+    fn now(&self) -> Option<Arc<HashSet<CgroupId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// What a look reads of the kernel.
 #[derive(Debug)]
@@ -70,6 +91,7 @@ struct Reads {
 #[derive(Debug)]
 pub struct StackSignal {
     reads: Arc<Reads>,
+    outside: Outside,
     trouble: Trouble,
     looker: Beside<Question, Answer>,
     /// Windows that all samples are kept of.
@@ -82,7 +104,7 @@ pub struct StackSignal {
 
 impl StackSignal {
     /// Loads the programs; from its return on every CPU that works is sampled.
-    pub fn attach(config: &AttachConfig<'_>) -> Result<Self, LoadError> {
+    pub fn attach(config: &AttachConfig<'_>, outside: Outside) -> Result<Self, LoadError> {
         let kept = samples::kept(config.cpus);
         let entries = config.cpus.saturating_mul(kept);
         let (bytes, sp_at) = LAYOUT.map_or((0, 0), |layout| (layout.bytes, 8 * layout.sp as u32));
@@ -104,6 +126,7 @@ impl StackSignal {
         object.attach_tp_btf("on_timer", "hrtimer_expire_entry", config.btf)?;
         Ok(Self {
             reads,
+            outside,
             trouble: Trouble::default(),
             looker: Beside::default(),
             kept_windows: (u64::from(kept) * SAMPLED_NS / WINDOW_NS).max(1),
@@ -150,9 +173,11 @@ impl SignalSource for StackSignal {
         }));
         if let Some(mut look) = self.trouble.step(into) {
             look.first = look.first.max((look.last + 1).saturating_sub(self.kept_windows));
+            let outside = self.outside.now();
+            look.standing.retain(|(_, owner)| outside.as_ref().is_none_or(|all| !all.contains(owner)));
             let time = self.time_of(look.first, look.last);
             let reads = Arc::clone(&self.reads);
-            let question = (look, time);
+            let question = (look, time, outside);
             let last = question.0.last;
             let asked =
                 self.looker.ask(question, "stacks", "which code runs and waits", move |asked, found| {
@@ -199,7 +224,7 @@ fn answer(asked: Receiver<Question>, reads: &Reads, found: &Found<Answer>) {
     }
 }
 
-fn looked(proc: &Path, (look, time): &Question, reads: &Reads, files: &mut Files) -> Vec<Answer> {
+fn looked(proc: &Path, (look, time, outside): &Question, reads: &Reads, files: &mut Files) -> Vec<Answer> {
     let windows = u32::try_from(look.last - look.first + 1).unwrap_or(u32::MAX);
     // Threads first: those go on.
     let mut waiting: Vec<((u32, CgroupId), Vec<waits::Waiting>)> = Vec::new();
@@ -210,7 +235,9 @@ fn looked(proc: &Path, (look, time): &Question, reads: &Reads, files: &mut Files
             waiting.push((*server, waits.of(proc, server.0)));
         }
     }
-    let running = by_process(reads.samples.of(time));
+    let mut samples = reads.samples.of(time);
+    samples.retain(|sample| outside.as_ref().is_none_or(|all| !all.contains(&sample.cgroup)));
+    let running = by_process(samples);
     let mut seen: Vec<Seen> = Vec::new();
     // What is read here others wrote: a file that trips a library up must not keep all others from being looked at.
     for (server, threads) in &waiting {
