@@ -26,9 +26,9 @@ use crate::signal::{Coverage, Loss, SignalSource};
 use crate::window::{CgroupId, CodePath, Doing, WINDOW_NS, Window, WindowIndex};
 use image::{Files, Image};
 use paths::Seen;
-use samples::{LAYOUT, Sample, Samples};
+use samples::{LAYOUT, Place, Sample, Samples};
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -45,8 +45,8 @@ const RUNNING_TOLD: usize = 6;
 const RUNNING_TRIED: usize = 24;
 /// A process that ran in fewer samples than this, of those of a look, says nothing.
 const SAMPLES_LEAST: usize = 3;
-/// What is found more windows later than this is of a time of which nobody has windows any more.
-const LATE_WINDOWS: u64 = 160;
+/// What is found more windows later than this (6 s) comes too late for an incident.
+const LATE_WINDOWS: u64 = 120;
 /// What was found and waits for a window.
 const FOUND_MAX: usize = 128;
 /// Threads that wait are looked at until so long after the windows in which they did.
@@ -215,16 +215,26 @@ fn answer(asked: Receiver<Question>, reads: &Reads, found: &Found<Answer>) {
     let mut files = Files::default();
     for question in asked {
         let begun_ns = monotonic_ns();
-        let told = looked(proc, &question, reads, &mut files);
-        let paths = told.len();
-        found.keep(told, FOUND_MAX);
+        let last = question.0.last;
+        let mut processes = 0;
+        looked(proc, &question, reads, &mut files, &mut |paths| {
+            processes += 1;
+            found.keep(paths.into_iter().map(|path| (last, path)), FOUND_MAX);
+        });
         files.shrink();
         let took_ms = monotonic_ns().saturating_sub(begun_ns) / 1_000_000;
-        tracing::debug!(took_ms, paths, "stacks: looked");
+        tracing::debug!(took_ms, processes, "stacks: looked");
     }
 }
 
-fn looked(proc: &Path, (look, time, outside): &Question, reads: &Reads, files: &mut Files) -> Vec<Answer> {
+/// Tells the paths of each process as soon as they are known: files that were never read before may take seconds where the CPU is short.
+fn looked(
+    proc: &Path,
+    (look, time, outside): &Question,
+    reads: &Reads,
+    files: &mut Files,
+    tell: &mut dyn FnMut(Vec<CodePath>),
+) {
     let windows = u32::try_from(look.last - look.first + 1).unwrap_or(u32::MAX);
     // Threads first: those go on.
     let mut waiting: Vec<((u32, CgroupId), Vec<waits::Waiting>)> = Vec::new();
@@ -238,23 +248,22 @@ fn looked(proc: &Path, (look, time, outside): &Question, reads: &Reads, files: &
     let mut samples = reads.samples.of(time);
     samples.retain(|sample| outside.as_ref().is_none_or(|all| !all.contains(&sample.cgroup)));
     let running = by_process(samples);
-    let mut seen: Vec<Seen> = Vec::new();
     // What is read here others wrote: a file that trips a library up must not keep all others from being looked at.
     for (server, threads) in &waiting {
-        seen.extend(fenced(|| waits_of(proc, *server, threads, files)).flatten());
+        if let Some(seen) = fenced(|| waits_of(proc, *server, threads, files)).flatten() {
+            tell(paths::of(seen, windows));
+        }
     }
     let mut left = RUNNING_TOLD;
     // Of those that have ended nothing can be told: others that ran less may be.
     for of in running.iter().take(RUNNING_TRIED) {
-        let ran = fenced(|| runs_of(proc, of, files)).flatten();
-        left -= usize::from(ran.is_some());
-        seen.extend(ran);
+        let Some(seen) = fenced(|| runs_of(proc, of, files)).flatten() else { continue };
+        tell(paths::of(seen, windows));
+        left -= 1;
         if left == 0 {
             break;
         }
     }
-    let told = seen.into_iter().flat_map(|of| paths::of(of, windows));
-    told.map(|path| (look.last, path)).collect()
 }
 
 /// The functions that a thread was in by a file with code, which begins at address 0, and a stack whose first word says where it was: as a look tells them.
@@ -296,7 +305,9 @@ fn runs_of(proc: &Path, samples: &[Sample], files: &mut Files) -> Option<Seen> {
     let calls = if samples.iter().all(is_in_kernel) {
         vec![(Vec::new(), true); samples.len()]
     } else {
-        let mut image = Image::of(proc, last.pid, files)?;
+        let calls: Vec<u64> = samples.iter().flat_map(|sample| sample.calls.iter().copied()).collect();
+        let addresses = image::addresses(samples.iter().filter_map(|sample| sample.place.as_ref()), &calls);
+        let mut image = Image::of(proc, last.pid, files, &addresses)?;
         samples.iter().map(|sample| functions(&mut image, sample)).collect()
     };
     let end = last.comm.iter().position(|byte| *byte == 0).unwrap_or(last.comm.len());
@@ -322,14 +333,19 @@ fn waits_of(
     threads: &[waits::Waiting],
     files: &mut Files,
 ) -> Option<Seen> {
-    let mut images: HashMap<u32, Option<Image>> = HashMap::new();
-    let calls = threads.iter().filter_map(|thread| {
-        let image = images.entry(thread.process).or_insert_with(|| Image::of(proc, thread.process, files));
-        let image = image.as_mut()?;
-        let (found, is_whole) = image.callers(&thread.place);
-        Some(image.named(&found, is_whole))
-    });
-    let calls: Vec<_> = calls.collect();
+    let mut processes: BTreeMap<u32, Vec<&Place>> = BTreeMap::new();
+    for thread in threads {
+        processes.entry(thread.process).or_default().push(&thread.place);
+    }
+    let mut calls = Vec::new();
+    for (process, places) in processes {
+        let addresses = image::addresses(places.iter().copied(), &[]);
+        let Some(mut image) = Image::of(proc, process, files, &addresses) else { continue };
+        calls.extend(places.into_iter().map(|place| {
+            let (found, is_whole) = image.callers(place);
+            image.named(&found, is_whole)
+        }));
+    }
     let comm = tasks::read(proc, pid, pid, "comm").unwrap_or_default();
     let comm = names::short(comm.trim_end());
     (!calls.is_empty()).then_some(Seen { workload, pid, comm, doing: Doing::Waiting, calls })

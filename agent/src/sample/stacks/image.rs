@@ -101,6 +101,18 @@ fn own_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// What may be an address of code, in order: where threads were, and all that lies on their stacks. Of a file that none of it is in nothing is read.
+pub(super) fn addresses<'a>(places: impl IntoIterator<Item = &'a Place>, calls: &[u64]) -> Vec<u64> {
+    let mut all = calls.to_vec();
+    for place in places {
+        all.extend([place.pc, place.lr]);
+        all.extend_from_slice(&place.stack);
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// A process's code.
 pub(super) struct Image {
     mapped: Vec<Mapped>,
@@ -117,8 +129,8 @@ struct Mapped {
 }
 
 impl Image {
-    /// `None`: it has ended, or its mappings may not be read.
-    pub(super) fn of(proc: &Path, pid: u32, files: &mut Files) -> Option<Self> {
+    /// As far as it holds one of these `addresses`. `None`: it has ended, or its mappings may not be read.
+    pub(super) fn of(proc: &Path, pid: u32, files: &mut Files, addresses: &[u64]) -> Option<Self> {
         let folder = proc.join(pid.to_string());
         let maps = maps(&folder.join("maps"))?;
         let root = folder.join("root");
@@ -126,10 +138,12 @@ impl Image {
         let (mut mapped, mut with_files) = (Vec::new(), 0);
         for map in maps.0.into_iter().filter(|map| map.perms.contains(MMPermissions::EXECUTE)) {
             let at = map.address.0..map.address.1;
+            let first = addresses.partition_point(|address| *address < at.start);
+            let is_used = addresses.get(first).is_some_and(|address| at.contains(address));
             let (executable, name) = match map.pathname {
                 MMapPath::Path(path) => {
-                    let room = with_files < FILES_MAX;
-                    with_files += 1;
+                    let room = is_used && with_files < FILES_MAX;
+                    with_files += usize::from(is_used);
                     let file = room.then(|| files.of(&root, &path, map.inode)).flatten();
                     (file, path.file_name().unwrap_or_default().to_string_lossy().into_owned())
                 }
@@ -265,18 +279,20 @@ mod tests {
     #[test]
     fn this_test_finds_itself_among_its_functions() {
         let mut files = Files::default();
-        let image = Image::of(Path::new("/proc"), std::process::id(), &mut files).unwrap();
         let own = this_test_finds_itself_among_its_functions as fn() as usize as u64;
+        let libc = libc::getpid as *const () as usize as u64;
+        let image = Image::of(Path::new("/proc"), std::process::id(), &mut files, &[own.min(libc), own.max(libc)]);
+        let image = image.unwrap();
         let name = image.name(own);
         assert!(name.ends_with("this_test_finds_itself_among_its_functions"), "{name}");
         assert_eq!(image.name(8), "?");
-        let libc = image.name(libc::getpid as *const () as usize as u64);
+        let libc = image.name(libc);
         assert!(libc.contains("getpid"), "{libc}");
         assert_eq!(image.real(&[own, 8, own]), [own]);
     }
 
     #[test]
     fn a_process_that_is_gone_has_no_code() {
-        assert!(Image::of(Path::new("/proc"), 0, &mut Files::default()).is_none());
+        assert!(Image::of(Path::new("/proc"), 0, &mut Files::default(), &[]).is_none());
     }
 }

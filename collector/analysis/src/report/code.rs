@@ -23,8 +23,8 @@ const PERCENT_MIN: u64 = 10;
 const BEFORE_WINDOWS: u64 = 1;
 /// … until so many after its last one (200 ms): an agent looks when it has seen that something stands, and then at whole spans.
 const UNTIL_WINDOWS: u64 = 4;
-/// An agent tells a path at most so many windows after the last one that it is of (3 s): it gathers samples, and looks names up when they are asked for.
-const TOLD_WINDOWS: u64 = 60;
+/// An agent tells a path at most so many windows after the last one that it is of (6 s): it looks names up when they are asked for, and may have to read the files first while the CPU is short.
+const TOLD_WINDOWS: u64 = 120;
 
 impl Report<'_> {
     /// The places in the code of a root that most samples were in, as far as they are told by now.
