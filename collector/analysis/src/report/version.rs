@@ -178,7 +178,7 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     {
         return true;
     }
-    // What the kernel counted is known a second or two after the drop, and where the root was in its code up to three.
+    // What the kernel counted is known a second or two after the drop, and where the root was in its code up to six.
     let slow = |i: &Incident| i.hops.iter().map(|hop| hop.slowest.len()).sum::<usize>();
     let code =
         |i: &Incident| i.root.code.iter().map(|c| (c.pid, c.doing, c.frames.clone())).collect::<Vec<_>>();
