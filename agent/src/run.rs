@@ -31,9 +31,9 @@ use crate::run::steering::Steering;
 use crate::sample::futexes::Futexes;
 use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
-use crate::sample::stacks::Outside;
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{cpu_ratio, listen_counters, resident_bytes};
+use crate::sample::stacks::Outside;
 use crate::sample::throttle::Quotas;
 use crate::signal::{Loss, SignalKind};
 use crate::stream::outbox::Outbox;
@@ -121,7 +121,9 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
     let futexes = Futexes::new(config.lock_holders.then_some(Path::new("/")));
-    let view = view.with_locks(Locks::of(&config.databases, Path::new(THIS)), futexes).telling(config.stacks.then_some(outside));
+    let view = view
+        .with_locks(Locks::of(&config.databases, Path::new(THIS)), futexes)
+        .telling(config.stacks.then_some(outside));
     let handle = Handle::new(disabled).map_err(|source| RunError::Start { what: "eventfd", source })?;
     // From here on only /proc and maps that are open already are needed; threads started later inherit the rest.
     privilege::drop_unneeded()?;

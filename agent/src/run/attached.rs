@@ -12,7 +12,7 @@ use crate::sample::net::{NetConfig, NetSignals};
 use crate::sample::polled::{PolledQueues, PolledResources, Watched};
 use crate::sample::sched::SchedSignal;
 use crate::sample::slots;
-use crate::sample::stacks::{StackSignal, Outside};
+use crate::sample::stacks::{Outside, StackSignal};
 use crate::sample::throttle::{Quotas, ThrottleSignal};
 use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};

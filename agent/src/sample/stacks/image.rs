@@ -281,7 +281,8 @@ mod tests {
         let mut files = Files::default();
         let own = this_test_finds_itself_among_its_functions as fn() as usize as u64;
         let libc = libc::getpid as *const () as usize as u64;
-        let image = Image::of(Path::new("/proc"), std::process::id(), &mut files, &[own.min(libc), own.max(libc)]);
+        let image =
+            Image::of(Path::new("/proc"), std::process::id(), &mut files, &[own.min(libc), own.max(libc)]);
         let image = image.unwrap();
         let name = image.name(own);
         assert!(name.ends_with("this_test_finds_itself_among_its_functions"), "{name}");

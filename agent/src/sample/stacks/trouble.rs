@@ -73,7 +73,7 @@ impl Trouble {
             self.unseen_from = self.unseen_from.or(Some(now));
         }
         let is_due = now >= self.rests_until && (self.lasts >= LASTS || self.lasts == 0);
-        let first = self.unseen_from.filter(|_| is_due)?;
+        let first = self.unseen_from.filter(|first| is_due && *first <= self.last)?;
         // What is drained late is of threads that do something else by now.
         let long = self.silent.iter().filter(|(_, windows)| **windows >= LASTS && !window.late);
         let mut standing: Vec<_> =
@@ -150,6 +150,18 @@ mod tests {
     #[test]
     fn one_window_is_no_trouble() {
         assert_eq!(looks((0..20).map(|n| if n == 5 || n == 9 { standing(n, 7) } else { quiet(n) })), []);
+    }
+
+    /// Fails where there is a look at windows that a look has seen, which are none.
+    #[test]
+    fn what_is_over_when_it_is_looked_at_is_not_looked_at_again() {
+        assert_eq!(looks((0..200).map(|n| if n < 2 { standing(n, 7) } else { quiet(n) })), [(1, 0, 1)]);
+        for lasts in 2..100 {
+            let looked = looks((0..200).map(|n| if n < lasts { standing(n, 7) } else { quiet(n) }));
+            assert!(looked.iter().all(|(now, first, last)| first <= last && last <= now), "{looked:?}");
+            let seen: u64 = looked.iter().map(|(_, first, last)| last - first + 1).sum();
+            assert_eq!(seen, lasts, "each once: {looked:?}");
+        }
     }
 
     /// Fails where trouble that comes and goes is looked at each time anew: a batch of windows would hold more than a collector takes.
