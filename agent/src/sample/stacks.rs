@@ -43,16 +43,14 @@ const LOOKED_AT: &str = "looked_at";
 /// Processes of which one look tells where they ran: those that did so most, of so many that are tried.
 const RUNNING_TOLD: usize = 6;
 const RUNNING_TRIED: usize = 24;
-/// A process that ran in fewer samples than this, of those of a look, says nothing.
-const SAMPLES_LEAST: usize = 3;
+/// A process that ran in fewer samples than this, of those of a look, says nothing. Looks at one add up.
+const SAMPLES_LEAST: usize = 2;
 /// What is found more windows later than this (6 s) comes too late for an incident.
 const LATE_WINDOWS: u64 = 120;
 /// What was found and waits for a window.
 const FOUND_MAX: usize = 128;
 /// Threads that wait are looked at until so long after the windows in which they did.
 const LATE_NS: u64 = 2 * WINDOW_NS;
-/// Who reads names must not take the CPU from what it looks at (nice(2)).
-const NICE: libc::c_int = 10;
 
 /// What to look at, the time of it on CLOCK_MONOTONIC, and of whom nothing is told; `None`: of nobody.
 type Question = (Look, Range<u64>, Option<Arc<HashSet<CgroupId>>>);
@@ -207,10 +205,6 @@ impl SignalSource for StackSignal {
 }
 
 fn answer(asked: Receiver<Question>, reads: &Reads, found: &Found<Answer>) {
-    // SAFETY: plain integers; 0 is this thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
-        tracing::debug!("setpriority: {}", std::io::Error::last_os_error());
-    }
     let proc = Path::new("/proc");
     let mut files = Files::default();
     for question in asked {
@@ -376,7 +370,7 @@ mod tests {
     #[test]
     fn processes_that_ran_most_come_first_and_those_that_hardly_did_not_at_all() {
         let of = |pid| Sample { cgroup: CgroupId(7), pid, comm: [0; 16], calls: Vec::new(), place: None };
-        let samples = [7, 8, 8, 8, 9, 9, 9, 9, 7].map(of).to_vec();
+        let samples = [7, 8, 8, 8, 9, 9, 9, 9].map(of).to_vec();
         let pids: Vec<u32> = by_process(samples).iter().map(|of| of[0].pid).collect();
         assert_eq!(pids, [9, 8]);
     }
