@@ -6,8 +6,6 @@ pub const SAMPLED_NS: u64 = 17_000_000;
 pub const STACK_FRAMES: usize = 24;
 /// `REGISTERS_BYTES`.
 pub const REGISTERS_BYTES: usize = 384;
-/// `LOOKED_AT`.
-pub const LOOKED_AT: usize = 256;
 /// `STACK_BYTES`.
 pub const STACK_BYTES: usize = 4096;
 

@@ -1,6 +1,6 @@
 //! Lets an object's hooks rest, by `rest.h`: they begin nothing and end what has begun. Knows no budget.
 
-use aya::maps::{Array, MapData, MapError};
+use aya::maps::{Array, MapData};
 
 /// The section of `resting`, which is a map of its own.
 pub(super) const RESTING: &str = ".data.rest";
@@ -19,8 +19,12 @@ impl Rest {
         Self(resting)
     }
 
-    /// From now on its hooks rest, or work again.
-    pub fn set(&mut self, rests: bool) -> Result<(), MapError> {
-        self.0.set(0, u32::from(rests), 0)
+    /// From now on its hooks rest, or work again. False: they cannot, which is logged.
+    pub fn set(&mut self, rests: bool) -> bool {
+        let set = self.0.set(0, u32::from(rests), 0);
+        if let Err(error) = &set {
+            tracing::warn!("its hooks cannot rest: {error}");
+        }
+        set.is_ok()
     }
 }

@@ -97,15 +97,7 @@ impl Attached {
                 .map_err(Clone::clone)
                 .and_then(|btf| how(&attach_config(btf, clock)).map_err(|e| e.to_string()));
             match attempt {
-                Ok((source, price)) => {
-                    match price {
-                        Ok(price) => attached.prices.push((source.name(), price)),
-                        Err(error) => {
-                            tracing::warn!("what its kernel programs cost is not measured: {error}");
-                        }
-                    }
-                    attached.sources.push(source);
-                }
+                Ok(source) => attached.works(source),
                 Err(reason) => failed.extend(signals.iter().map(|s| (*s, reason.clone()))),
             }
         };
@@ -135,20 +127,23 @@ impl Attached {
         attached
     }
 
+    /// A source that is attached, after all others.
+    fn works(&mut self, (source, price): Priced) {
+        match price {
+            Ok(price) => self.prices.push((source.name(), price)),
+            Err(error) => tracing::warn!("what its kernel programs cost is not measured: {error}"),
+        }
+        self.sources.push(source);
+    }
+
     /// No signal of its own, and drained after all others, by which it knows when to look.
     fn stacks(&mut self, clock: &Clock, btf: Result<KernelBtf, String>, outside: Outside) {
         let attempt = btf.and_then(|btf| {
-            let config = attach_config(&btf, clock);
-            StackSignal::attach(&config, outside).map_err(|error| error.to_string())
+            let attached = StackSignal::attach(&attach_config(&btf, clock), outside);
+            attached.and_then(|source| priced(source, StackSignal::price)).map_err(|error| error.to_string())
         });
         match attempt {
-            Ok(mut source) => {
-                match source.price() {
-                    Ok(price) => self.prices.push((source.name(), price)),
-                    Err(error) => tracing::warn!("what its kernel programs cost is not measured: {error}"),
-                }
-                self.sources.push(Box::new(source));
-            }
+            Ok(source) => self.works(source),
             Err(reason) => tracing::warn!("stacks: which code runs and waits is not seen: {reason}"),
         }
     }
@@ -231,7 +226,8 @@ fn attach_config<'a>(btf: &'a KernelBtf, clock: &Clock) -> AttachConfig<'a> {
 }
 
 /// A source, and what its kernel programs cost; that this cannot be measured costs it nothing else.
-type Attempted = Result<(Box<dyn SignalSource>, Result<Price, LoadError>), LoadError>;
+type Priced = (Box<dyn SignalSource>, Result<Price, LoadError>);
+type Attempted = Result<Priced, LoadError>;
 
 fn priced<S: SignalSource + 'static>(
     mut source: S,

@@ -10,6 +10,7 @@ use crate::attach::rest::Rest;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, OTHER, Slots};
+use crate::sample::tasks;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, CulpritResource, CulpritSample, DeviceSample, IoSample, Window, WindowIndex};
 use std::collections::HashMap;
@@ -192,7 +193,7 @@ impl BlockSignal {
         into.extend(all.into_iter().map(|((pid, slot), (comm, amount, _))| CulpritSample {
             resource: CulpritResource::IoBytes,
             pid,
-            comm: text(&comm),
+            comm: tasks::comm(&comm),
             workload: self.slots.owner(slot).unwrap_or(OTHER),
             amount,
         }));
@@ -225,11 +226,6 @@ fn device_name(device: u32) -> String {
         .ok()
         .and_then(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()))
         .unwrap_or_else(|| format!("{major}:{minor}"))
-}
-
-fn text(comm: &[u8; 16]) -> String {
-    let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
-    String::from_utf8_lossy(&comm[..end]).into_owned()
 }
 
 impl SignalSource for BlockSignal {
@@ -277,11 +273,7 @@ impl SignalSource for BlockSignal {
     }
 
     fn rest(&mut self, rests: bool) -> bool {
-        let set = self.rest.set(rests);
-        if let Err(error) = &set {
-            tracing::warn!("its hooks cannot rest: {error}");
-        }
-        set.is_ok()
+        self.rest.set(rests)
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

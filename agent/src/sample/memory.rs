@@ -167,11 +167,7 @@ impl SignalSource for MemorySignal {
     }
 
     fn rest(&mut self, rests: bool) -> bool {
-        let set = self.rest.set(rests);
-        if let Err(error) = &set {
-            tracing::warn!("its hooks cannot rest: {error}");
-        }
-        set.is_ok()
+        self.rest.set(rests)
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

@@ -192,11 +192,7 @@ impl SignalSource for StackSignal {
     }
 
     fn rest(&mut self, rests: bool) -> bool {
-        let set = self.rest.set(rests);
-        if let Err(error) = &set {
-            tracing::warn!("its hooks cannot rest: {error}");
-        }
-        set.is_ok()
+        self.rest.set(rests)
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
@@ -304,8 +300,7 @@ fn runs_of(proc: &Path, samples: &[Sample], files: &mut Files) -> Option<Seen> {
         let mut image = Image::of(proc, last.pid, files, &addresses)?;
         samples.iter().map(|sample| functions(&mut image, sample)).collect()
     };
-    let end = last.comm.iter().position(|byte| *byte == 0).unwrap_or(last.comm.len());
-    let comm = names::short(&String::from_utf8_lossy(&last.comm[..end]));
+    let comm = names::short(&tasks::comm(&last.comm));
     Some(Seen { workload: last.cgroup, pid: last.pid, comm, doing: Doing::Running, calls })
 }
 

@@ -1,4 +1,5 @@
-//! The threads and processes of a server by their files in `/proc`: which there are, and what their files say. Owns these names; knows no listener.
+//! The threads and processes of a server by their files in `/proc`: which there are, what their files say, and how they are called. Owns these names; knows
+//! no listener.
 
 use std::path::Path;
 
@@ -9,6 +10,19 @@ pub(super) const PROCESSES_MAX: usize = 64;
 pub(super) fn read(proc: &Path, process: u32, tid: u32, file: &str) -> Option<String> {
     let bytes = std::fs::read(proc.join(format!("{process}/task/{tid}/{file}"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A command as the kernel keeps it: up to 15 bytes and a zero.
+pub(super) fn comm(bytes: &[u8; 16]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The id that a thread has in its own namespace: in a container another one than here (`NSpid` of proc_pid_status(5)).
+pub(super) fn own_id(proc: &Path, process: u32, tid: u32) -> Option<u32> {
+    let status = read(proc, process, tid, "status")?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().last()?.parse().ok()
 }
 
 /// A process and its children in the same cgroup: those of a supervisor that listens for others are none of its own.

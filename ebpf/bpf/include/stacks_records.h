@@ -11,7 +11,7 @@
 #define STACK_FRAMES 24
 /* Of a thread's registers as struct pt_regs has them: 168 bytes on x86-64, 336 on 64-bit ARM. */
 #define REGISTERS_BYTES 384
-/* Processes whose threads are looked at together. */
+/* Processes whose threads are looked at together: more than user space takes for one server (PROCESSES_MAX of agent/src/sample/tasks.rs). */
 #define LOOKED_AT 256
 /* Of its stack, from the stack pointer on. */
 #define STACK_BYTES 4096

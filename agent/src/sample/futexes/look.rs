@@ -4,7 +4,7 @@
 //! A thread that waits for such a mutex is in `FUTEX_WAIT` for the value 2 without a timeout (`__lll_lock_wait`). So are others: waiters for a lock of
 //! the allocator, of Go's runtime, for a counter of C++. A mutex alone looks like one in memory (`struct __pthread_mutex_s`); of all else nothing is told.
 
-use crate::sample::tasks::{processes, read, threads};
+use crate::sample::tasks::{own_id, processes, read, threads};
 use crate::window::LockingThread;
 use std::collections::HashMap;
 use std::fs::File;
@@ -111,14 +111,9 @@ fn owner(proc: &Path, process: u32, address: u64) -> Option<u32> {
     (is_mutex && u64::from(lock) == CONTENDED).then_some(owner)
 }
 
-/// The thread that calls itself so: in a container that is another number than the one it has here (`NSpid` of proc_pid_status(5)).
+/// The thread that calls itself so.
 fn thread_called(proc: &Path, process: u32, tids: &[u32], own: u32) -> Option<u32> {
-    let is_it = |tid: &&u32| {
-        let status = read(proc, process, **tid, "status").unwrap_or_default();
-        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        ids.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok()) == Some(own)
-    };
-    tids.iter().find(is_it).copied()
+    tids.iter().find(|tid| own_id(proc, process, **tid) == Some(own)).copied()
 }
 
 /// What a thread is called and does.

@@ -5,6 +5,7 @@ use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
 use crate::name::workload::comm;
 use crate::sample::slots::{OTHER, Slots};
+use crate::sample::tasks;
 use crate::window::{CulpritResource, CulpritSample, WINDOW_NS};
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -73,7 +74,7 @@ impl Culprits {
                 let mut comm = [0; 16];
                 comm[..8].copy_from_slice(&word(2).to_ne_bytes());
                 comm[8..].copy_from_slice(&word(3).to_ne_bytes());
-                use_more(&mut self.on_io, tgid, slot, Some(text(&comm)), ns);
+                use_more(&mut self.on_io, tgid, slot, Some(tasks::comm(&comm)), ns);
             }
         }
         for cpu in 0..self.cpus {
@@ -125,10 +126,22 @@ impl Culprits {
     fn add(&mut self, record: &MachineRecord) {
         let known = |c: &&Culprit| c.tgid != 0;
         for c in record.cpu.iter().filter(known) {
-            use_more(&mut self.on_cpu, c.tgid, c.slot, Some(text(&c.comm)), c.ns.saturating_sub(c.over_ns));
+            use_more(
+                &mut self.on_cpu,
+                c.tgid,
+                c.slot,
+                Some(tasks::comm(&c.comm)),
+                c.ns.saturating_sub(c.over_ns),
+            );
         }
         for c in record.io.iter().filter(known) {
-            use_more(&mut self.on_io, c.tgid, c.slot, Some(text(&c.comm)), c.ns.saturating_sub(c.over_ns));
+            use_more(
+                &mut self.on_io,
+                c.tgid,
+                c.slot,
+                Some(tasks::comm(&c.comm)),
+                c.ns.saturating_sub(c.over_ns),
+            );
         }
     }
 
@@ -171,11 +184,6 @@ fn top(
         workload: slots.owner(used.slot).unwrap_or(OTHER),
         amount: used.ns,
     }));
-}
-
-fn text(comm: &[u8; 16]) -> String {
-    let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
-    String::from_utf8_lossy(&comm[..end]).into_owned()
 }
 
 #[cfg(test)]

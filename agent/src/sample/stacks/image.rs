@@ -4,6 +4,7 @@
 use super::executable::Executable;
 use super::names::{self, Names};
 use super::samples::Place;
+use crate::sample::tasks;
 use framehop::{CacheNative, UnwindRegsNative, Unwinder, UnwinderNative};
 use procfs::FromBufRead;
 use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
@@ -168,7 +169,7 @@ impl Image {
         }
         mapped.sort_by_key(|of: &Mapped| of.at.start);
         let is_compiled = mapped.iter().any(|of| of.file.is_none());
-        let compiled = if is_compiled { compiled(&folder, &root, pid) } else { Names::default() };
+        let compiled = if is_compiled { compiled(proc, &root, pid) } else { Names::default() };
         Some(Self { mapped, compiled, unwinder, cache: Box::new(CacheNative::new()) })
     }
 
@@ -254,10 +255,8 @@ fn registers(place: &Place) -> UnwindRegsNative {
 }
 
 /// What a runtime tells of the code that it compiled: in a file that is called by the process's id in its own namespace.
-fn compiled(folder: &Path, root: &Path, pid: u32) -> Names {
-    let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let own = ids.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok()).unwrap_or(pid);
+fn compiled(proc: &Path, root: &Path, pid: u32) -> Names {
+    let own = tasks::own_id(proc, pid, pid).unwrap_or(pid);
     let path = root.join(format!("tmp/perf-{own}.map"));
     let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path);
     let Ok(file) = open else { return Names::default() };

@@ -8,7 +8,7 @@ use aya::maps::{HashMap, MapData};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tailwater_ebpf::stacks::{LOOKED_AT, WaitingThread};
+use tailwater_ebpf::stacks::WaitingThread;
 
 /// Threads of a server that are looked at.
 const THREADS_MAX: usize = 256;
@@ -37,8 +37,7 @@ impl Waits {
 
     /// Of the process that listens and its children in the same cgroup.
     pub(super) fn of(&mut self, proc: &Path, pid: u32) -> Vec<Waiting> {
-        let mut processes = tasks::processes(proc, pid);
-        processes.truncate(LOOKED_AT);
+        let processes = tasks::processes(proc, pid);
         let mut told = Vec::new();
         let walked = self.walk(&processes, &mut told);
         for process in &processes {

@@ -14,7 +14,8 @@ use crate::path::view::View;
 use crate::topology::tier::TierKey;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Incident, Kind, Resource, Root, State};
+use tailwater_model::incident::{Code, Incident, Kind, Resource, Root, State};
+use tailwater_model::window::Doing;
 
 /// Windows between two versions that differ in counts only: at least, and at most (10 s). In between it is a twentieth of the incident's
 /// age, so that hours of drops are some thousand versions.
@@ -180,9 +181,11 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     }
     // What the kernel counted is known a second or two after the drop, and where the root was in its code up to six.
     let slow = |i: &Incident| i.hops.iter().map(|hop| hop.slowest.len()).sum::<usize>();
-    let code =
-        |i: &Incident| i.root.code.iter().map(|c| (c.pid, c.doing, c.frames.clone())).collect::<Vec<_>>();
-    let more = told.context != new.context || slow(told) != slow(new) || code(told) != code(new);
+    fn place(code: &Code) -> (u32, Doing, &[String]) {
+        (code.pid, code.doing, &code.frames)
+    }
+    let moved = told.root.code.iter().map(place).ne(new.root.code.iter().map(place));
+    let more = told.context != new.context || slow(told) != slow(new) || moved;
     counts && (more || told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
 }
 
