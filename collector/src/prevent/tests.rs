@@ -71,6 +71,7 @@ fn incident() -> Incident {
             culprits: Vec::new(),
             event_loop: None,
             lookups: None,
+            lost: None,
             locks: None,
             lock: None,
             replicas: None,

@@ -24,6 +24,7 @@ export const RESOURCES: Record<string, { did: string; name: string }> = {
   pause: { did: "stopped altogether", name: "pause" },
   event_loop: { did: "blocked its event loop", name: "event loop" },
   dns: { did: "waited for a server of names", name: "DNS" },
+  network: { did: "waited for lost packets", name: "lost packets" },
   burst: { did: "got a burst of requests", name: "burst" },
   unexplained: { did: "stalled, unexplained", name: "unexplained" },
 };

@@ -102,7 +102,7 @@ impl RootWatch {
                 });
                 Sign::Lookups { waiting: lookups::least(&waiting, episode.first), answers: served()?.1 }
             }
-            Resource::Lock | Resource::Pause | Resource::EventLoop => {
+            Resource::Lock | Resource::Pause | Resource::EventLoop | Resource::Network => {
                 let (served, answers) = served()?;
                 Sign::Silent {
                     answers,

@@ -172,6 +172,7 @@ impl Span<'_> {
             of_host: self.is_of_host(&verdict),
             event_loop: None,
             lookups: None,
+            lost: None,
             culprits: self.who(&verdict),
             why: format!(
                 "up to {wait:.1} tasks waited for a CPU (usually {usual_wait:.1}); {}",

@@ -75,6 +75,7 @@ fn episode(run: &[(u64, &BlockedLoop)]) -> Option<Episode> {
         why: format!("{} while requests lay unread", words(&blocked)),
         event_loop: Some(blocked),
         lookups: None,
+        lost: None,
     })
 }
 

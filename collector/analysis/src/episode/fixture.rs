@@ -39,6 +39,7 @@ pub(crate) fn short_of(resource: Resource, (first, last): (u64, u64)) -> Episode
         culprits: Vec::new(),
         event_loop: None,
         lookups: None,
+        lost: None,
         why: String::new(),
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn episodes(
                 of_host: false,
                 event_loop: None,
                 lookups: None,
+                lost: None,
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",
                     if device > 0.0 { format!("up to {device:.1}") } else { "not seen".to_owned() }

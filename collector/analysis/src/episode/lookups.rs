@@ -112,6 +112,7 @@ fn episode(
         culprits: Vec::new(),
         why: format!("{}{part}", told.told()),
         lookups: Some(told),
+        lost: None,
     })
 }
 

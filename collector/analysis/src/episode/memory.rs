@@ -40,6 +40,7 @@ pub(crate) fn episodes(
                 of_host: false,
                 event_loop: None,
                 lookups: None,
+                lost: None,
                 culprits: culprits::workloads(history, host, &stalls, |w| w != workload),
                 why: format!(
                     "up to {peak:.1} tasks in reclaim or dirty throttling, {swapped} pages swapped in"

@@ -17,6 +17,7 @@ use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::Series;
 use crate::series::sample::UseSample;
+use crate::topology::tier::TierKey;
 use tailwater_model::incident::{Culprit, EventLoop, Lookups, Resource};
 use tailwater_model::window::EntityId;
 
@@ -45,8 +46,21 @@ pub(crate) struct Episode {
     pub(crate) event_loop: Option<EventLoop>,
     /// Of lookups of names that had no answer: whom they waited for.
     pub(crate) lookups: Option<Lookups>,
+    /// Of calls whose packets were lost: how many, and on their way to whom.
+    pub(crate) lost: Option<Lost>,
     /// A clause for the evidence.
     pub(crate) why: String,
+}
+
+/// Calls whose packets were lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Who was called.
+    pub(crate) to: TierKey,
+    /// Most of them at once, beyond the usual ones.
+    pub(crate) calls: u32,
+    /// Segments that were sent again.
+    pub(crate) resent: u64,
 }
 
 /// What a workload was short of, by the rules that ask its use of resources; `around` ends the windows that show its usual level, `alone`: one

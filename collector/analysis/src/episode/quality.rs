@@ -16,6 +16,8 @@ pub(crate) const DNS: f64 = 0.95;
 pub(crate) const DNS_ONE: f64 = 0.91;
 /// It answered on: what holds its requests up may be something else.
 pub(crate) const DNS_FEW: f64 = 0.68;
+/// Calls waited that nobody had, while segments of theirs were sent again: both ends were seen, and as with [`DNS`] no stand of the caller is surer.
+pub(crate) const NETWORK: f64 = 0.95;
 /// Another workload took the CPU, and more of it than this one lost.
 pub(crate) const NEIGHBOUR: f64 = 0.95;
 /// Tasks were in reclaim or dirty throttling: a tier that stands because of it does not merely pause.

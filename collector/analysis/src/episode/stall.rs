@@ -140,6 +140,7 @@ pub(crate) fn episodes(
                 of_host: false,
                 event_loop: None,
                 lookups: None,
+                lost: None,
                 culprits: Vec::new(),
                 why: format!("{clause}; {answered:.1} {unit} per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
             }

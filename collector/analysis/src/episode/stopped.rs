@@ -52,6 +52,7 @@ pub(crate) fn episodes(
                 of_host: false,
                 event_loop: None,
                 lookups: None,
+                lost: None,
                 culprits: Vec::new(),
                 why: format!(
                     "{who} stopped by a signal (SIGSTOP and its kin, or a debugger) for {stood_ms:.0} ms, and it {} {answered:.1} {} per window meanwhile ({rate:.1} is usual)",

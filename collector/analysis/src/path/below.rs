@@ -5,7 +5,7 @@ use super::candidate;
 use super::step::{PartOf, Place, Step};
 use super::view::{MISSING_PART, Node, PEAK_AFTER, PEAK_BEFORE, View, stands};
 use crate::episode::Episode;
-use crate::series::growth::{RISE_MIN, growth, quiet, usual};
+use crate::series::growth::{Growth, RISE_MIN, growth, quiet, usual};
 use crate::series::sample::{CallSample, TierSample};
 use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
@@ -15,7 +15,7 @@ use tailwater_model::window::{NEARLY_ALL, POOL_LEAST, is_pool_used_up};
 
 /// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
 /// else the answers wait in the caller.
-const ARRIVED_RATIO: f64 = 0.3;
+pub(super) const ARRIVED_RATIO: f64 = 0.3;
 /// Of two tiers that were short of something, the second is as likely the cause with this part of the first one's quality.
 const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
@@ -165,15 +165,31 @@ fn stands_below(
     Some(Explained { rise: mean, own: if ends > 1 { held } else { 1.0 }, step })
 }
 
-/// Calls that rose with the queue of their caller.
-fn risen_below(
+/// Calls along a link that rose with the queue of their caller, and account for a part of it.
+pub(super) struct Risen {
+    /// Whoever waits, window by window: calls in flight, connections that are not established, and those that wait for a greeting.
+    pub(super) waiting: Series<f64>,
+    /// How these grew.
+    pub(super) called: Growth,
+    /// Most connections to it that were open.
+    pub(super) open: u32,
+    /// All of them had a call in flight.
+    exhausted: bool,
+    /// Most that waited for a greeting.
+    ungreeted: f64,
+    /// Part of the caller's growth, and more than 1 where it is more.
+    explains: f64,
+}
+
+/// Calls along a link that rose so that they account for `least` of their caller's growth, or used up its pool.
+pub(super) fn risen(
     view: View<'_>,
     link: &Link,
     calls: &Series<CallSample>,
     node: &Node,
     at: u64,
     least: f64,
-) -> Option<Explained> {
+) -> Option<Risen> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let mut waiting = with_connecting(calls, node.onset);
     let mut ungreeted = 0.0_f64;
@@ -199,9 +215,21 @@ fn risen_below(
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let exhausted = is_pool_used_up(in_flight, open);
     let accounts = explains >= least || (exhausted && explains >= POOL_EXPLAINS);
-    if !accounts {
-        return None;
-    }
+    accounts.then_some(Risen { waiting, called, open, exhausted, ungreeted, explains })
+}
+
+/// Such calls, where the tier below holds them.
+fn risen_below(
+    view: View<'_>,
+    link: &Link,
+    calls: &Series<CallSample>,
+    node: &Node,
+    at: u64,
+    least: f64,
+) -> Option<Explained> {
+    let to = at.saturating_add(PEAK_AFTER);
+    let Risen { waiting, called, open, exhausted, ungreeted, explains } =
+        risen(view, link, calls, node, at, least)?;
     let how = if exhausted {
         format!("all {open} connections to it had a call in flight")
     } else if ungreeted >= RISE_MIN {
@@ -253,7 +281,7 @@ fn risen_below(
 
 /// Part of the calls above `usual` that the tier below held, which `queued` more than `queued_usual`: window by window, the later the
 /// more, for a queue that it had before and was rid of does not count. Its windows may be `slack` apart from the caller's.
-fn held(
+pub(super) fn held(
     calls: &Series<f64>,
     usual: f64,
     queued: &Series<f64>,

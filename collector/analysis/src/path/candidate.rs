@@ -87,7 +87,8 @@ impl Candidate {
     }
 
     /// Whether this one is the same cause as another, seen at two queues or at one: the same place at the same time, or two that wanted for the
-    /// same thing on one host, because all of it did or because the same workload took it from both, or for the same server of names.
+    /// same thing on one host, because all of it did or because the same workload took it from both, or for the same server of names, or whose packets were
+    /// lost at the same end.
     pub(crate) fn is_cause_of(&self, other: &Self) -> bool {
         let (a, b) = (&self.episode, &other.episode);
         let at_once =
@@ -103,9 +104,11 @@ impl Candidate {
             && taker(a).is_some()
             && taker(a) == taker(b);
         let asked = a.lookups.as_ref().zip(b.lookups.as_ref());
+        let lost = a.lost.as_ref().zip(b.lost.as_ref());
         let same_host = here.host == there.host;
         let same_server = asked.is_some_and(|(a, b)| a.server == b.server && (same_host || !a.is_of_host()));
-        here == there || same_server || same_host && (a.of_host && b.of_host || taken)
+        let same_link = lost.is_some_and(|(a, b)| same_host || a.to.host == b.to.host);
+        here == there || same_server || same_link || same_host && (a.of_host && b.of_host || taken)
     }
 
     /// Whether it is something that no load of its tier makes.
@@ -119,6 +122,7 @@ impl Candidate {
                 | Resource::Pause
                 | Resource::EventLoop
                 | Resource::Dns
+                | Resource::Network
                 | Resource::Lock
         )
     }
@@ -247,7 +251,7 @@ fn of_all_that_share(episode: &mut Episode, server: &str) {
 }
 
 /// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
-fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
+pub(super) fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     episodes.retain(|e| {
         e.first <= onset.saturating_add(ONSET_TOLERANCE)
             && e.first <= at
@@ -356,6 +360,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         of_host: false,
         event_loop: None,
         lookups: None,
+        lost: None,
         culprits: client
             .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
             .into_iter()
@@ -428,6 +433,7 @@ fn unexplained(node: &Node, at: u64) -> Episode {
         of_host: false,
         event_loop: None,
         lookups: None,
+        lost: None,
         culprits: Vec::new(),
         why: "its queue grew, nothing below it explains that, and no resource measured there was short"
             .to_owned(),
@@ -453,6 +459,7 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
         of_host: false,
         event_loop: None,
         lookups: None,
+        lost: None,
         culprits: Vec::new(),
         why: format!("{}, and {why}", step.why),
     };

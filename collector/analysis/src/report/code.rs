@@ -96,7 +96,7 @@ fn looked_for(episode: &Episode) -> Option<Doing> {
             let slept = episode.event_loop.as_ref().is_some_and(|it| !it.slept_in.is_empty());
             Some(if slept { Doing::Waiting } else { Doing::Running })
         }
-        Resource::Io | Resource::Lock | Resource::Dns => Some(Doing::Waiting),
+        Resource::Io | Resource::Lock | Resource::Dns | Resource::Network => Some(Doing::Waiting),
         Resource::CpuSteal | Resource::Memory | Resource::Pause | Resource::Burst | Resource::Unexplained => {
             None
         }
@@ -247,7 +247,7 @@ mod tests {
         for resource in [Resource::Cpu, Resource::CpuNeighbour, Resource::CpuThrottled] {
             assert_eq!(of(resource), Some(Doing::Running), "{resource:?}");
         }
-        for resource in [Resource::Lock, Resource::Io, Resource::Dns] {
+        for resource in [Resource::Lock, Resource::Io, Resource::Dns, Resource::Network] {
             assert_eq!(of(resource), Some(Doing::Waiting), "{resource:?}");
         }
         for resource in [Resource::Pause, Resource::Burst, Resource::CpuSteal, Resource::Unexplained] {

@@ -138,6 +138,7 @@ fn provisional(
             culprits: Vec::new(),
             event_loop: None,
             lookups: None,
+            lost: None,
             locks: None,
             lock: None,
             replicas: None,

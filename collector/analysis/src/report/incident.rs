@@ -110,6 +110,7 @@ impl Report<'_> {
             of_host: false,
             event_loop: None,
             lookups: None,
+            lost: None,
             culprits: Vec::new(),
             why: "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody means to complete"
                 .to_owned(),

@@ -119,6 +119,17 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                 "find out why {server} does not answer {at} in time (dig, the way there, its own log); until it does have {at} keep the names that it has (a cache such as nscd, unbound or systemd-resolved), or ask another server sooner (options timeout: and attempts: of resolv.conf)"
             )
         }
+        Resource::Network => {
+            let lost = root.lost.as_ref();
+            let end = lost.map_or_else(
+                || "whom it calls".to_owned(),
+                |lost| name(&lost.host, &lost.workload, &lost.tier),
+            );
+            let hosts = lost.map_or_else(|| host.clone(), |lost| format!("{host} and {}", lost.host));
+            format!(
+                "look at the way between {at} and {end}: what both hosts dropped (ip -s link, ethtool -S, tc -s qdisc, conntrack -S, nft list ruleset), a link or a bond that failed over, a switch or a firewall between {hosts}; until it is found send {at} elsewhere (another replica of {end}, another path)"
+            )
+        }
         Resource::Burst => match &root.saturated {
             Some(first) => format!(
                 "bound what clients may send to {at}, or give {} more CPU or another server: it was used up first",
@@ -165,6 +176,7 @@ mod tests {
             culprits: Vec::new(),
             event_loop: None,
             lookups: None,
+            lost: None,
             locks: None,
             lock: None,
             replicas: None,

@@ -5,6 +5,7 @@ use super::Report;
 use super::confidence::{confidence, numbers, what_is_left};
 use super::title::Called;
 use crate::case::settled::Findings;
+use crate::episode::Lost;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
@@ -14,7 +15,8 @@ use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeSet;
 use tailwater_model::incident::{
-    Also, Alternative, LockHolder, LockThread, Locks, Order, Replicas, Resource, Root, Saturated, ThreadLock,
+    Also, Alternative, LockHolder, LockThread, Locks, LostPackets, Order, Replicas, Resource, Root, Saturated,
+    ThreadLock,
 };
 use tailwater_model::window::{Blocking, EntityId, HostWindow, LockedThreads};
 
@@ -186,6 +188,12 @@ impl Report<'_> {
         Some(Saturated { host, workload, tier, resource: first.episode.resource, start_unix_ns })
     }
 
+    /// With the names of the other end.
+    fn lost_packets(&self, lost: &Lost) -> LostPackets {
+        let (host, workload, tier) = self.place(&Place::Tier(lost.to.clone()));
+        LostPackets { host, workload, tier, calls: lost.calls, resent: lost.resent }
+    }
+
     /// Whether clocks leave open if the root or the first tier of the chain was first.
     fn order_unknown(&self, root: &Place, root_start_ns: u64) -> bool {
         let Some(first) = self.diagnosis.path.first().filter(|s| s.place != *root) else { return false };
@@ -232,6 +240,7 @@ impl Report<'_> {
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
             lookups: episode.lookups.clone(),
+            lost: episode.lost.as_ref().map(|lost| self.lost_packets(lost)),
             locks: self.locks(candidate),
             lock: self.lock(candidate),
             replicas: None,

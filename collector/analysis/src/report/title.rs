@@ -38,7 +38,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         let which = if of.hit >= of.members { "all".to_owned() } else { format!("{} of", of.hit) };
         at.push_str(&format!(" ({which} {} replicas)", of.members));
     }
-    let mut cause = cause(root, &at, connections_only);
+    let mut cause = cause(root, &at, connections_only, &name);
     if let Some(first) = &root.saturated {
         let what = if first.resource == Resource::CpuThrottled { "CPU quota" } else { "CPU" };
         let it = if (&first.host, &first.workload) == (&root.host, &root.workload) {
@@ -75,7 +75,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
     };
     let also = |other: &Also| {
         let at = name(&other.root.host, &other.root.workload, &other.root.tier);
-        format!("; for {:.0} % of what waited {}", 100.0 * other.share, self::cause(&other.root, &at, false))
+        format!("; for {:.0} % of what waited {}", 100.0 * other.share, self::cause(&other.root, &at, false, &name))
     };
     let also: String = incident.also.iter().map(also).collect();
     // Whoever waits still is not counted yet, only expected.
@@ -197,7 +197,7 @@ fn unpaired(hop: &Hop) -> String {
     }
 }
 
-fn cause(root: &Root, at: &str, connections_only: bool) -> String {
+fn cause(root: &Root, at: &str, connections_only: bool, name: &dyn Fn(&str, &str, &str) -> String) -> String {
     let [from, to] = [root.start_unix_ns, root.end_unix_ns].map(|unix_ns| Civil::of(unix_ns).time_ms());
     let when = format!("from {from} to {to}");
     let who = root.culprits.first().map(|c| {
@@ -232,6 +232,15 @@ fn cause(root: &Root, at: &str, connections_only: bool) -> String {
         Resource::Dns => {
             let what = root.lookups.as_ref().map(|l| format!(": {}", l.told()));
             format!("{at} waited for names to be resolved {when}{}", what.unwrap_or_default())
+        }
+        Resource::Network => {
+            let lost = root.lost.as_ref();
+            let end = lost.map_or_else(
+                || "whom it called".to_owned(),
+                |lost| name(&lost.host, &lost.workload, &lost.tier),
+            );
+            let what = lost.map_or_else(String::new, |lost| format!(": {}", lost.told()));
+            format!("{at} waited for packets that were lost between it and {end} {when}{what}")
         }
         Resource::Burst if connections_only => {
             format!("{:.1} times the usual data came to {at} {when}{}", root.peak, by("from "))

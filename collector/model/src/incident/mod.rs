@@ -202,6 +202,8 @@ pub enum Resource {
     EventLoop,
     /// Its requests waited for a server of names, which did not answer.
     Dns,
+    /// Its calls waited for packets that were lost on the way.
+    Network,
     /// More requests came than ever.
     Burst,
     /// Nothing measured explains it.
@@ -210,7 +212,7 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Cpu,
         Self::CpuNeighbour,
         Self::CpuThrottled,
@@ -221,6 +223,7 @@ impl Resource {
         Self::Pause,
         Self::EventLoop,
         Self::Dns,
+        Self::Network,
         Self::Burst,
         Self::Unexplained,
     ];
@@ -239,6 +242,7 @@ impl Resource {
             Self::Pause => "pause",
             Self::EventLoop => "event_loop",
             Self::Dns => "dns",
+            Self::Network => "network",
             Self::Burst => "burst",
             Self::Unexplained => "unexplained",
         }
@@ -263,7 +267,7 @@ pub struct Root {
     /// Worst window, in `unit`.
     pub peak: f64,
     /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited; `threads`:
-    /// that were stopped; `ms`: for which an event loop was blocked, or a lookup of a name waited.
+    /// that were stopped; `ms`: for which an event loop was blocked, or a lookup of a name waited; `segments`: that were sent again.
     pub unit: String,
     /// Who used the resource, most first.
     pub culprits: Vec<Culprit>,
@@ -273,6 +277,9 @@ pub struct Root {
     /// The server of names that did not answer; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookups: Option<Lookups>,
+    /// The other end of calls whose packets were lost; of other resources there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostPackets>,
     /// What the database said of its locks; `None`: it is none that is asked, or waited for nothing of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
@@ -299,6 +306,30 @@ impl Root {
     #[must_use]
     pub fn place(&self) -> Place<'_> {
         place(&self.workload, &self.host)
+    }
+}
+
+/// Calls that waited because packets of theirs were lost between the two ends, by what both hosts saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostPackets {
+    /// Host, workload and tier of the other end.
+    pub host: Host,
+    /// Its workload.
+    pub workload: String,
+    /// Its tier.
+    pub tier: String,
+    /// Most calls at once that waited for it and that it did not hold, beyond the usual ones.
+    pub calls: u32,
+    /// Segments to it, SYNs among them, that were sent again meanwhile.
+    pub resent: u64,
+}
+
+impl LostPackets {
+    /// How much was lost, in words, without either end.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let calls = if self.calls == 1 { "call" } else { "calls" };
+        format!("{} {calls} waited that the other end did not have, and {} segments were sent again", self.calls, self.resent)
     }
 }
 

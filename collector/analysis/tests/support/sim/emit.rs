@@ -86,7 +86,7 @@ impl Sim {
             }
             match job.stage {
                 Stage::App | Stage::Pool | Stage::DbSyn(..) => active[app] += 1,
-                Stage::DbUnread | Stage::Db | Stage::DbAnswered => {
+                Stage::DbLost(_) | Stage::DbUnread | Stage::Db | Stage::DbAnswered => {
                     active[app] += 1;
                     *calls.entry((app, 1)).or_default() += 1;
                     match job.stage {

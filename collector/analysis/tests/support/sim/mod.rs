@@ -13,6 +13,8 @@ use tailwater_model::window::{
 
 pub const FIRST_WINDOW: u64 = 34_000_000_000;
 const MS: u64 = 1_000_000;
+/// A lost call is sent again so often (the least time-out of TCP on Linux).
+const AGAIN_MS: u64 = 200;
 const SERVER: u32 = 1;
 const OTHER: u32 = 2;
 
@@ -40,6 +42,8 @@ pub enum Do {
     Disk,
     /// Each request needs this many times the CPU.
     Costly(f64),
+    /// At the database: nothing that is sent to it arrives, and each call that is on the way is sent again every 200 ms.
+    Unreached,
 }
 
 #[derive(Debug, Clone)]
@@ -131,6 +135,8 @@ enum Stage {
     App,
     Pool,
     DbSyn(u64, u32),
+    /// On its way since then, and lost.
+    DbLost(u64),
     DbUnread,
     Db,
     DbAnswered,
@@ -164,6 +170,7 @@ struct Now {
     paused: bool,
     locked: bool,
     disk: bool,
+    unreached: bool,
     cost: f64,
     throttled: bool,
 }
@@ -191,6 +198,7 @@ impl Sim {
             paused: false,
             locked: false,
             disk: false,
+            unreached: false,
             cost: 1.0,
             throttled: false,
         };
@@ -211,6 +219,7 @@ impl Sim {
                 Do::Lock => now.locked = true,
                 Do::Disk => now.disk = true,
                 Do::Costly(times) => now.cost = times,
+                Do::Unreached => now.unreached = true,
             }
         }
         now
@@ -320,12 +329,14 @@ impl Sim {
                     Stage::App
                         | Stage::Pool
                         | Stage::DbSyn(..)
+                        | Stage::DbLost(_)
                         | Stage::DbUnread
                         | Stage::Db
                         | Stage::DbAnswered
                 )
             };
-            let at_db = |s: Stage| matches!(s, Stage::DbUnread | Stage::Db | Stage::DbAnswered);
+            let at_db =
+                |s: Stage| matches!(s, Stage::DbLost(_) | Stage::DbUnread | Stage::Db | Stage::DbAnswered);
             // Accepting and reading.
             for host in [0, 1, 3, 2] {
                 let now = self.now(host, t);
@@ -420,6 +431,17 @@ impl Sim {
                     cpu.throttled_ns = Some(cpu.throttled_ns.unwrap_or(0) + MS);
                 }
             }
+            // What is lost is sent again, and arrives when packets pass.
+            let unreached = self.now(2, t).unreached;
+            for job in &mut jobs {
+                if let Stage::DbLost(since) = job.stage
+                    && t > since
+                    && (t - since).is_multiple_of(AGAIN_MS)
+                {
+                    acc[job.app].edges.entry(1).or_default().data_retransmits += 1;
+                    job.stage = if unreached { job.stage } else { Stage::DbUnread };
+                }
+            }
             // The pool, first come first served.
             for app in [1, 3] {
                 let mut using = jobs.iter().filter(|j| j.app == app && at_db(j.stage)).count();
@@ -429,7 +451,11 @@ impl Sim {
                     }
                     using += 1;
                     acc[app].edges.entry(1).or_default().started += 1;
-                    job.stage = if self.db_workers.is_some() { Stage::DbSyn(t, 0) } else { Stage::DbUnread };
+                    job.stage = match self.db_workers {
+                        Some(_) => Stage::DbSyn(t, 0),
+                        None if unreached => Stage::DbLost(t),
+                        None => Stage::DbUnread,
+                    };
                 }
             }
             self.measure(&jobs, &queues, &mut acc);
