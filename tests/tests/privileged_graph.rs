@@ -18,7 +18,7 @@ use tailwater_tests::truth::Recorder;
 const SEED: u64 = 5_526_455;
 const CPUS: usize = 2;
 /// What is done, and to a service of which runtime.
-const DONE: [(Cause, Runtime); 14] = [
+const DONE: [(Cause, Runtime); 15] = [
     (Cause::Pause, Runtime::Nginx),
     (Cause::Loop, Runtime::Redis),
     (Cause::Heavier, Runtime::Goroutines),
@@ -33,6 +33,7 @@ const DONE: [(Cause, Runtime); 14] = [
     (Cause::Neighbour, Runtime::Threads),
     (Cause::Burst, Runtime::Threads),
     (Cause::SlowDns, Runtime::Threads),
+    (Cause::Loss, Runtime::Threads),
 ];
 /// What has to have packets dropped: each stalls a whole service for longer than queues take to fill.
 const ALWAYS: [Cause; 3] = [Cause::GcPause, Cause::Lock, Cause::PoolExhausted];

@@ -10,7 +10,7 @@ pub const TAKES: Duration = Duration::from_secs(6);
 pub const REST: Duration = Duration::from_secs(4);
 
 /// Kinds of it.
-pub const KINDS: usize = 5;
+pub const KINDS: usize = 6;
 
 /// Something that must not be mistaken for an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,13 @@ pub enum Benign {
     },
     /// Port after port of every host is tried.
     Scan,
+    /// Two of a hundred packets that a service sends for one of its calls are lost.
+    Loss {
+        /// Index of the service.
+        service: usize,
+        /// Index of the call.
+        call: usize,
+    },
     /// Clients of the entry send and read a few bytes at a time.
     SlowClients,
     /// A server takes up its settings anew, and serves on with other workers, as in a deploy.
@@ -41,27 +48,38 @@ impl Benign {
             Benign::HealthChecks => "health checks",
             Benign::Cron { .. } => "a job at the lowest weight",
             Benign::Scan => "a port scan",
+            Benign::Loss { .. } => "a link that loses 2 % of its packets",
             Benign::SlowClients => "slow clients",
             Benign::Reload { .. } => "new workers of a server",
         }
     }
 
-    /// What is done to a graph, one after the other, over and over: hosts and servers take turns, and each graph begins with another of them.
+    /// What is done to a graph, one after the other, over and over: hosts, links and servers take turns, and each graph begins with another of them.
     pub fn all(graph: &Graph) -> impl Iterator<Item = Benign> + '_ {
         let reloads: Vec<usize> =
             (0..graph.services.len()).filter(|of| can_reload(graph.services[*of].runtime)).collect();
+        let calls = |service: usize| (0..graph.services[service].calls.len()).map(move |call| (service, call));
+        let away = |(service, call): &(usize, usize)| {
+            let of = &graph.services[*service];
+            graph.services[of.calls[*call].to].host != of.host
+        };
+        let links: Vec<(usize, usize)> = (0..graph.services.len()).flat_map(calls).filter(away).collect();
         let begin = graph.seed as usize % 1_000;
         (begin..)
             .flat_map(move |round: usize| {
                 let reload = reloads
                     .get(round % reloads.len().max(1))
                     .map(|service| Benign::Reload { service: *service });
+                let loss = links
+                    .get(round % links.len().max(1))
+                    .map(|(service, call)| Benign::Loss { service: *service, call: *call });
                 let cron = Benign::Cron { host: round % graph.hosts.len() };
                 [
                     Some(Benign::HealthChecks),
                     Some(cron),
                     Some(Benign::Scan),
                     Some(Benign::SlowClients),
+                    loss,
                     reload,
                 ]
                 .into_iter()
@@ -99,6 +117,7 @@ mod tests {
         let reloaded = |of: &&Benign| matches!(of, Benign::Reload { .. });
         assert!(all.iter().filter(reloaded).collect::<Vec<_>>().windows(2).all(|two| two[0] != two[1]));
         assert!(all.contains(&Benign::HealthChecks) && all.contains(&Benign::Scan));
+        assert!(all.iter().any(|of| matches!(of, Benign::Loss { .. })));
         assert!(checked(&graph).next() == Some(0));
     }
 

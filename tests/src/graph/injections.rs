@@ -1,7 +1,7 @@
 //! What is done to a graph, where it matters, for how long, and what must be told of it. Pure: durations follow from what queues hold
 //! and how fast they fill.
 
-use crate::graph::plan::Graph;
+use crate::graph::plan::{Call, Graph};
 use crate::load::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -48,11 +48,13 @@ pub enum Cause {
     GcPause,
     /// The server of names on a host does not answer.
     SlowDns,
+    /// Nothing that a service sends for one of its calls arrives at the other host.
+    Loss,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 10] = [
+    pub const ALL: [Cause; 11] = [
         Cause::Neighbour,
         Cause::Squeeze,
         Cause::Pause,
@@ -63,6 +65,7 @@ impl Cause {
         Cause::PoolExhausted,
         Cause::GcPause,
         Cause::SlowDns,
+        Cause::Loss,
     ];
 
     /// Its name.
@@ -79,6 +82,7 @@ impl Cause {
             Cause::PoolExhausted => "pool_exhausted",
             Cause::GcPause => "gc_pause",
             Cause::SlowDns => "slow_dns",
+            Cause::Loss => "loss",
         }
     }
 
@@ -98,6 +102,7 @@ impl Cause {
             // Its thread does not come back to its wait for events as it has work of its own to do; what that work uses up is one more name.
             Cause::GcPause => &["event_loop", "cpu", "cpu_throttled"],
             Cause::SlowDns => &["dns"],
+            Cause::Loss => &["network"],
         }
     }
 
@@ -117,12 +122,18 @@ pub struct Planned {
     pub service: usize,
     /// For how long, ms; a burst is at one moment.
     pub duration_ms: u64,
-    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests, of an exhausted pool the index of the
-    /// call; else 0.
+    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests, of an exhausted pool and of lost packets the index
+    /// of the call; else 0.
     pub amount: f64,
 }
 
 impl Planned {
+    /// The call that an exhausted pool or lost packets are about.
+    #[must_use]
+    pub fn call<'a>(&self, graph: &'a Graph) -> Option<&'a Call> {
+        graph.services[self.service].calls.get(self.amount as usize)
+    }
+
     /// Indices of the services that may be named as its root.
     #[must_use]
     pub fn roots(&self, graph: &Graph) -> Vec<usize> {
@@ -130,6 +141,12 @@ impl Planned {
         match self.cause {
             // Whoever has no name resolved there does not notice.
             Cause::SlowDns => on_its_host().filter(|service| graph.services[*service].resolves).collect(),
+            // It is lost whoever on that host sends it.
+            Cause::Loss => {
+                let to = self.call(graph).map(|call| call.to);
+                let calls = |of: &usize| graph.services[*of].calls.iter().any(|call| Some(call.to) == to);
+                on_its_host().filter(calls).collect()
+            }
             cause if cause.is_of_host() => on_its_host().collect(),
             _ => vec![self.service],
         }
@@ -212,17 +229,31 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
     })
 }
 
-/// Of the calls whose pool bounds how many are made at a time the one that most requests make: they all wait when the pool is exhausted.
+/// Those calls whose pool bounds how many are made at a time: whoever makes one waits when the pool is exhausted.
 fn pool_exhausted(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
-    let of = &graph.services[service];
-    if !of.runtime.has_bounded_pools() {
-        return None;
-    }
-    let bounded = of.calls.iter().enumerate().filter(|(_, call)| call.pool > 0);
-    let (index, call) = bounded.max_by_key(|(_, call)| call.share_percent)?;
+    let bounded = graph.services[service].runtime.has_bounded_pools();
+    of_a_call(Cause::PoolExhausted, graph, service, fills_ms, |call| bounded && call.pool > 0)
+}
+
+/// Those to other hosts: on the way to its own nothing is lost.
+fn loss(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
+    let host = graph.services[service].host;
+    of_a_call(Cause::Loss, graph, service, fills_ms, |call| graph.services[call.to].host != host)
+}
+
+/// A stall of whoever makes a call: of such calls of a service that one which most of its requests make.
+fn of_a_call(
+    cause: Cause,
+    graph: &Graph,
+    service: usize,
+    fills_ms: f64,
+    is_such: impl Fn(&Call) -> bool,
+) -> Option<Planned> {
+    let calls = graph.services[service].calls.iter().enumerate().filter(|(_, call)| is_such(call));
+    let (index, call) = calls.max_by_key(|(_, call)| call.share_percent)?;
     let ms = fills_ms / (f64::from(call.share_percent) / 100.0).max(0.01);
     let waits = ms * BEYOND <= f64::from(call.timeout_ms);
-    waits.then(|| stall(Cause::PoolExhausted, service, ms, index as f64)).flatten()
+    waits.then(|| stall(cause, service, ms, index as f64)).flatten()
 }
 
 fn burst(graph: &Graph) -> Planned {
@@ -267,6 +298,7 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
                 found.extend(stall(Cause::Lock, service, ms, 0.0));
             }
             found.extend(pool_exhausted(graph, service, ms));
+            found.extend(loss(graph, service, ms));
             if of.resolves {
                 found.extend(stall(Cause::SlowDns, service, ms, 0.0));
             }
@@ -369,6 +401,10 @@ mod tests {
                     Cause::Lock => assert!(of.locks),
                     Cause::PoolExhausted => {
                         assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}")
+                    }
+                    Cause::Loss => {
+                        let to = planned.call(&graph).map(|call| graph.services[call.to].host);
+                        assert!(to.is_some_and(|to| to != of.host), "seed {seed}: nothing is lost on a host")
                     }
                     Cause::GcPause => assert_eq!(of.runtime, Runtime::Node),
                     Cause::SlowDns => assert!(of.resolves),

@@ -36,6 +36,8 @@ const NEIGHBOUR_WEIGHT: f64 = 60.0;
 const CRON_WEIGHT: f64 = 0.002;
 const CRON_PART: f64 = 0.1;
 const CRON_PERIOD_US: u32 = 100_000;
+/// … a link that loses a packet now and then, which holds up who sent it, and fills no queue; …
+const LOST_PERCENT: u32 = 2;
 /// … clients who are slow, at once, where the entry may have no more than eight workers to spare; …
 const SLOW_CLIENTS: usize = 2;
 /// … and how often a service is asked for its health, which it says within a second.
@@ -413,6 +415,14 @@ impl World {
                 self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)
             }
             Cause::Burst => self.burst(planned.amount as u32),
+            Cause::Loss => {
+                let call = planned.call(&self.graph).context("it makes no such call")?;
+                let start_unix_ns = unix_ns();
+                let losing = self.hosts[host].1.lose(self.graph.listener(call.to), 100)?;
+                std::thread::sleep(Duration::from_millis(ms));
+                losing.end()?;
+                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+            }
             Cause::SlowDns => {
                 let names = self.names[host].as_ref().context("nobody there has names resolved")?;
                 names.order(&format!("lock {ms}"), ms)
@@ -436,6 +446,12 @@ impl World {
                 // A quota that stayed could not be more than what a squeeze leaves of the host's: version 1 refuses that.
                 cgroup.set_cpu_quota(CRON_PERIOD_US, None)?;
                 burnt.map(drop)
+            }
+            Benign::Loss { service, call } => {
+                let (host, call) = (self.graph.services[service].host, &self.graph.services[service].calls[call]);
+                let losing = self.hosts[host].1.lose(self.graph.listener(call.to), LOST_PERCENT)?;
+                std::thread::sleep(duration);
+                losing.end()
             }
             Benign::Scan => {
                 let hosts: Vec<Ipv4Addr> = (0..self.graph.hosts.len()).map(address).collect();

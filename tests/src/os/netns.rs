@@ -9,6 +9,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+/// Name of the table of rules in which packets are lost.
+const LOSING: &str = "losing";
+
 /// A named network namespace.
 #[derive(Debug, Clone)]
 pub struct NetNs {
@@ -63,6 +66,24 @@ impl NetNs {
 }
 
 impl NetNs {
+    /// Loses so many of a hundred packets that are sent from inside to an address, until what it returns is dropped or told to end.
+    pub fn lose(&self, to: SocketAddrV4, percent: u32) -> Result<Losing> {
+        let some = if percent < 100 { format!("numgen random mod 100 < {percent} ") } else { String::new() };
+        let rule = format!("ip daddr {} tcp dport {} {some}counter drop", to.ip(), to.port());
+        // Behind the translation of addresses: what is dialled at a virtual address is lost as well.
+        let chain = format!("chain output {{\n        type filter hook output priority 10;\n        {rule}\n    }}\n");
+        self.nft(&format!("table ip {LOSING} {{\n    {chain}}}\n"))?;
+        Ok(Losing { netns: Some(self.clone()) })
+    }
+
+    fn nft(&self, script: &str) -> Result<()> {
+        self.inside(|| {
+            let mut nft = Command::new("nft");
+            nft.args(["-f", "-"]);
+            fed(nft, script, "nftables")
+        })
+    }
+
     /// Has what is sent from inside to some addresses, that nobody has, go elsewhere instead. `own` is the address of the namespace.
     pub fn translate(&self, own: Ipv4Addr, addresses: &[(SocketAddrV4, SocketAddrV4)]) -> Result<()> {
         let routes = addresses.iter().map(|(at, _)| format!("route add {}/32 dev lo src {own}\n", at.ip()));
@@ -72,12 +93,33 @@ impl NetNs {
         };
         let rules: String = addresses.iter().map(rule).collect();
         let chain = format!("chain output {{\n        type nat hook output priority -100;\n{rules}    }}\n");
-        let script = format!("table ip translated {{\n    {chain}}}\n");
-        self.inside(|| {
-            let mut nft = Command::new("nft");
-            nft.args(["-f", "-"]);
-            fed(nft, &script, "nftables")
-        })
+        self.nft(&format!("table ip translated {{\n    {chain}}}\n"))
+    }
+}
+
+/// Packets are lost as long as it lives.
+#[derive(Debug)]
+#[must_use]
+pub struct Losing {
+    netns: Option<NetNs>,
+}
+
+impl Losing {
+    /// Lets all of them pass again.
+    ///
+    /// # Errors
+    /// The rule could not be taken away.
+    pub fn end(mut self) -> Result<()> {
+        self.netns.take().map_or(Ok(()), |netns| netns.nft(&format!("delete table ip {LOSING}\n")))
+    }
+}
+
+impl Drop for Losing {
+    fn drop(&mut self) {
+        if let Some(netns) = self.netns.take() {
+            // Whoever did not wait for the end has an error to tell already.
+            let _ = netns.nft(&format!("delete table ip {LOSING}\n"));
+        }
     }
 }
 
