@@ -111,8 +111,13 @@ impl Report<'_> {
             clauses.extend(self.view.topology.up(first).filter_map(|link| self.lost(link, *onset, called)));
         }
         for (from, to) in way().zip(way().skip(1)) {
-            let (Place::Tier(caller), Place::Tier(to)) = (&from.place, &to.place) else { continue };
-            let links = self.view.topology.down(caller).filter(|link| link.to.as_ref() == Some(to));
+            let Place::Tier(caller) = &from.place else { continue };
+            // Of an end that no agent sees this is all that is known.
+            let leads_there = |link: &&Link| match &to.place {
+                Place::Tier(key) | Place::Missing(key) => link.to.as_ref() == Some(key),
+                Place::Unobserved(address, port) => link.to.is_none() && link.remote == (*address, *port),
+            };
+            let links = self.view.topology.down(caller).filter(leads_there);
             clauses.extend(links.filter_map(|link| self.lost(link, from.onset, called)));
         }
         let mut hosts: Vec<(&str, u64)> = Vec::new();
