@@ -3,7 +3,7 @@
 
 use super::title::Called;
 use crate::episode::stopped::THREADS;
-use tailwater_model::incident::{Culprit, Incident, Kind, Resource, Root, State};
+use tailwater_model::incident::{Code, Culprit, Incident, Kind, Resource, Root, State};
 
 /// Of an incident whose root, drops and what keeps it alive are known.
 pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String> {
@@ -32,7 +32,8 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
     let who = taker.map(|taker| (whom(taker, host), serves(taker)));
     Some(match root.resource {
         Resource::Cpu => format!(
-            "send less to {at}, or add another server of it; look at what its requests cost since then, as after a deploy or with another query plan"
+            "send less to {at}, or add another server of it; look at what its requests cost since then, as after a deploy or with another query plan{}",
+            in_code(root).map_or_else(String::new, |code| format!(": {code}"))
         ),
         Resource::CpuNeighbour => match who {
             Some((who, true)) => format!("give {at} and {who} more CPU, or move one of them to another host"),
@@ -77,9 +78,14 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                     "look at what thread {} (`{}`) of {at} does while it holds its lock (its stack: gdb -p, eu-stack), and do that without the lock",
                     by.thread, by.comm
                 ),
-                (None, None) => format!(
-                    "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
-                ),
+                (None, None) => match in_code(root) {
+                    Some(code) => format!(
+                        "find out who holds what {at} waits for, {code}: a thread dump while it lasts names the holder (jstack, eu-stack, gdb -p)"
+                    ),
+                    None => format!(
+                        "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
+                    ),
+                },
             }
         }
         Resource::Pause if root.unit == THREADS => {
@@ -143,6 +149,11 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
     })
 }
 
+/// Where in its code most of it was, if somebody looked and found functions.
+fn in_code(root: &Root) -> Option<String> {
+    root.code.first().filter(|code| !code.frames.is_empty()).map(Code::told)
+}
+
 /// A culprit with its place.
 fn whom(culprit: &Culprit, host: &str) -> String {
     match (culprit.comm.as_str(), culprit.workload.as_str()) {
@@ -162,6 +173,7 @@ fn unexplained(root: &Root, at: &str) -> Option<String> {
 mod tests {
     use super::*;
     use tailwater_model::incident::{EventLoop, Saturated, Severity, Sustained, SustainedBy, Vlrt};
+    use tailwater_model::window::Doing;
 
     fn incident(resource: Resource) -> Incident {
         let root = Root {
@@ -256,6 +268,21 @@ mod tests {
         let mut unseen = incident(Resource::Unexplained);
         unseen.root.workload.clear();
         assert!(said(&unseen).unwrap().contains("an agent at mariadb"));
+    }
+
+    #[test]
+    fn where_the_code_is_known_it_is_what_to_look_at() {
+        let of = |resource, doing| {
+            let mut it = incident(resource);
+            let frames = ["lll_lock_wait", "serve"].map(str::to_owned).to_vec();
+            it.root.code =
+                vec![Code { doing, pid: 7, comm: "mariadbd".into(), percent: 89, samples: 16, frames, cut: false }];
+            said(&it).unwrap()
+        };
+        let lock = of(Resource::Lock, Doing::Waiting);
+        assert!(lock.contains("89 % of its waiting threads in `lll_lock_wait`, called by `serve`"), "{lock}");
+        let cpu = of(Resource::Cpu, Doing::Running);
+        assert!(cpu.ends_with("89 % of its CPU samples in `lll_lock_wait`, called by `serve`"), "{cpu}");
     }
 
     #[test]
