@@ -134,6 +134,12 @@ impl Planned {
         graph.services[self.service].calls.get(self.amount as usize)
     }
 
+    /// Whether it is done where no agent is: then all that can be told is at whose address the cause is.
+    #[must_use]
+    pub fn is_outside(&self, graph: &Graph) -> bool {
+        graph.is_outside(self.service)
+    }
+
     /// Indices of the services that may be named as its root.
     #[must_use]
     pub fn roots(&self, graph: &Graph) -> Vec<usize> {
@@ -238,7 +244,9 @@ fn pool_exhausted(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planne
 /// Those to other hosts: on the way to its own nothing is lost.
 fn loss(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
     let host = graph.services[service].host;
-    of_a_call(Cause::Loss, graph, service, fills_ms, |call| graph.services[call.to].host != host)
+    // Of one whose other end no agent sees nobody knows whether packets were lost or its machine stood.
+    let is_seen = |call: &Call| graph.services[call.to].host != host && !graph.is_outside(call.to);
+    of_a_call(Cause::Loss, graph, service, fills_ms, is_seen)
 }
 
 /// A stall of whoever makes a call: of such calls of a service that one which most of its requests make.
@@ -277,7 +285,7 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
             .on(host)
             .filter_map(|service| fills[service].map(|ms| (service, ms)))
             .min_by(|(_, a), (_, b)| a.total_cmp(b));
-        if let Some((service, ms)) = soonest {
+        if let Some((service, ms)) = soonest.filter(|_| !of.is_outside) {
             // Something still runs, so that it takes a little longer.
             found.extend(stall(Cause::Neighbour, service, 1.15 * ms, 0.0));
             found.extend(stall(Cause::Squeeze, service, 1.15 * ms, SQUEEZED * of.cores));
@@ -299,7 +307,7 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
             }
             found.extend(pool_exhausted(graph, service, ms));
             found.extend(loss(graph, service, ms));
-            if of.resolves {
+            if of.resolves && !graph.is_outside(service) {
                 found.extend(stall(Cause::SlowDns, service, ms, 0.0));
             }
             if of.runtime.takes_orders() {
@@ -404,7 +412,8 @@ mod tests {
                     }
                     Cause::Loss => {
                         let to = planned.call(&graph).map(|call| graph.services[call.to].host);
-                        assert!(to.is_some_and(|to| to != of.host), "seed {seed}: nothing is lost on a host")
+                        assert!(to.is_some_and(|to| to != of.host), "seed {seed}: nothing is lost on a host");
+                        assert!(to.is_some_and(|to| !graph.hosts[to].is_outside), "seed {seed}");
                     }
                     Cause::GcPause => assert_eq!(of.runtime, Runtime::Node),
                     Cause::SlowDns => assert!(of.resolves),

@@ -23,7 +23,7 @@ pub struct Injection {
     pub cause: Cause,
     /// Host it was done to.
     pub host: String,
-    /// Services that may be named as its root.
+    /// Services that may be named as its root; where no agent is, an empty name, as that of whatever stands at an address.
     pub roots: Vec<String>,
     /// For how long it was planned, ms.
     pub duration_ms: u64,
@@ -32,6 +32,12 @@ pub struct Injection {
 }
 
 impl Injection {
+    /// Whether no agent is where it was done: what was short there nobody knows, and the address is to be told.
+    #[must_use]
+    pub fn is_outside(&self) -> bool {
+        self.roots.iter().all(String::is_empty)
+    }
+
     /// Whether anybody was hurt: a packet was dropped, or an answer took longer than a second by the clients' log.
     #[must_use]
     pub fn is_induced(&self) -> bool {
@@ -153,7 +159,7 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
 fn may_have_hurt(graph: &Graph, injection: &Injection) -> bool {
     let tiers = injection.truth.dropping_tiers();
     let at = || tiers.iter().filter_map(|tier| graph.find(tier));
-    let mut roots = injection.roots.iter().filter_map(|root| graph.find(root));
+    let mut roots = causes(graph, injection);
     tiers.is_empty()
         || roots.any(|root| at().any(|at| at == root || graph.reaches(at, root) || graph.reaches(root, at)))
 }
@@ -186,11 +192,22 @@ fn rank(injection: &Injection, told: &Reported) -> (bool, bool, u64, Reverse<u64
 }
 
 fn is_root(injection: &Injection, told: &Reported) -> bool {
-    told.resource != "unexplained" && told.host == injection.host && injection.roots.contains(&told.workload)
+    let says_what = told.resource != "unexplained" || injection.is_outside();
+    says_what && told.host == injection.host && injection.roots.contains(&told.workload)
 }
 
 fn is_resource(injection: &Injection, told: &Reported) -> bool {
-    injection.cause.resources().contains(&told.resource.as_str())
+    match injection.is_outside() {
+        true => told.resource == "unexplained",
+        false => injection.cause.resources().contains(&told.resource.as_str()),
+    }
+}
+
+/// The services that the cause may have been at.
+fn causes<'a>(graph: &'a Graph, injection: &'a Injection) -> impl Iterator<Item = usize> + 'a {
+    let own = injection.is_outside().then_some(&injection.truth.tier);
+    let named = injection.roots.iter().filter(|root| !root.is_empty());
+    named.chain(own).filter_map(|root| graph.find(root))
 }
 
 /// Which kinds are right, by where the kernel dropped, where the cause was and how long it lasted. Where several services share the cause, each
@@ -209,7 +226,7 @@ pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
     }
     let mut kinds = BTreeSet::new();
     for at in tiers.iter().filter_map(|tier| graph.find(tier)) {
-        for root in injection.roots.iter().filter_map(|root| graph.find(root)) {
+        for root in causes(graph, injection) {
             if at == root {
                 // Upstream of the entry are clients only.
                 kinds.insert(if at == 0 { local } else { downstream });

@@ -83,6 +83,10 @@ const IMPATIENT_STREAM: u64 = 0x7e_4e_01;
 const VIRTUAL: f64 = 0.4;
 /// Which those are is drawn by itself, too.
 const VIRTUAL_STREAM: u64 = 0x71_47_0a;
+/// Graphs with a database or a cache that is somebody else's, of those in which one can be …
+const OUTSIDE: f64 = 0.5;
+/// … and which those are is drawn by itself, too.
+const OUTSIDE_STREAM: u64 = 0x00_75_51;
 /// How the load changes is drawn by itself.
 const SHAPE_STREAM: u64 = 0x54_a9_e0;
 /// … and which of the services that can have a name resolved for each request.
@@ -130,6 +134,9 @@ pub struct Host {
     pub name: String,
     /// Its CPU quota.
     pub cores: f64,
+    /// It is somebody else's, as that of a managed database: no agent is there.
+    #[serde(default)]
+    pub is_outside: bool,
 }
 
 /// A service.
@@ -307,6 +314,12 @@ impl Graph {
         offered(&self.services, &self.rates())
     }
 
+    /// Whether no agent is where a service is.
+    #[must_use]
+    pub fn is_outside(&self, service: usize) -> bool {
+        self.hosts[self.services[service].host].is_outside
+    }
+
     /// Whether requests of `from` reach `to`, which may be itself.
     #[must_use]
     pub fn reaches(&self, from: usize, to: usize) -> bool {
@@ -327,8 +340,9 @@ impl Graph {
             let calls = if calls.is_empty() { String::new() } else { format!(" → {}", calls.join(", ")) };
             let at = if of.is_virtual { ", at a virtual address" } else { "" };
             let names = if of.resolves { ", resolves names" } else { "" };
+            let outside = if self.hosts[of.host].is_outside { ", outside" } else { "" };
             let (host, runtime) = (&self.hosts[of.host].name, of.runtime.name());
-            format!("{} ({host}, {runtime}{at}{names}){calls}", of.name)
+            format!("{} ({host}, {runtime}{at}{names}{outside}){calls}", of.name)
         });
         format!(
             "{} services on {} hosts, {:.0} requests a second{}, {:.2} CPUs offered, SYNs again after {}\n  {}",
@@ -443,7 +457,9 @@ impl Draw {
             [Some((0, rate_per_second)), batch.as_ref().map(|batch| (batch.to, batch.per_second()))],
         );
         self.room(&mut services, &rates, batch.as_ref());
-        let hosts = self.hosts(&mut services, &rates);
+        let mut count = self.placed(&mut services);
+        let outside = Draw::new(seed, OUTSIDE_STREAM).outside(&mut services, &mut count);
+        let hosts = hosts(&services, &rates, count, outside);
         let clients_keep_alive = services[0].runtime.takes_all() && self.chance(0.3);
         // Every other seed, whatever else is drawn of it.
         let syns_back_off = seed.count_ones() % 2 == 1;
@@ -657,8 +673,8 @@ impl Draw {
         }
     }
 
-    /// Hosts, none of them empty, with quotas for what is offered to their services.
-    fn hosts(&mut self, services: &mut [Service], rates: &[f64]) -> Vec<Host> {
+    /// Puts services on hosts, none of which is empty; how many these are.
+    fn placed(&mut self, services: &mut [Service]) -> usize {
         let count = self.between(HOSTS_MIN as u32, HOSTS_MAX.min(services.len()) as u32) as usize;
         let mut order: Vec<usize> = (0..services.len()).collect();
         for last in (1..order.len()).rev() {
@@ -667,18 +683,48 @@ impl Draw {
         for (number, service) in order.into_iter().enumerate() {
             services[service].host = if number < count { number } else { self.index(count) };
         }
-        let offered = offered(services, rates);
-        (0..count)
-            .map(|host| {
-                let here = services.iter().zip(&offered).filter(|(service, _)| service.host == host);
-                let cores: f64 = here.map(|(_, cores)| cores).sum::<f64>() / UTILISATION;
-                Host {
-                    name: format!("host{}", char::from(b'a' + host as u8)),
-                    cores: ((cores * 100.0).ceil() / 100.0).max(CORES_MIN),
-                }
-            })
-            .collect()
+        count
     }
+
+    /// Some graphs have a database or a cache on a host that is somebody else's, and no service of theirs beside it. One to whom no more connections
+    /// are opened than are kept: what its accept queue drops nobody would see but its callers, of whom each waits for a second then.
+    fn outside(&mut self, services: &mut [Service], count: &mut usize) -> Option<usize> {
+        let is_bounded = |of: usize| {
+            let calls = services.iter().flat_map(|from| from.calls.iter().map(move |call| (from, call)));
+            let mut own = calls.filter(|(_, call)| call.to == of);
+            own.all(|(from, call)| call.pool > 0 && from.runtime.has_bounded_pools())
+        };
+        let can_be = |of: &usize| {
+            let service = &services[*of];
+            let stores = service.runtime.protocol() != Protocol::Http && service.calls.is_empty();
+            stores && !service.is_virtual && is_bounded(*of)
+        };
+        let found = (1..services.len()).rev().find(can_be)?;
+        let is_alone = services.iter().filter(|of| of.host == services[found].host).count() == 1;
+        if !self.chance(OUTSIDE) || *count == HOSTS_MAX && !is_alone {
+            return None;
+        }
+        if !is_alone {
+            services[found].host = *count;
+            *count += 1;
+        }
+        Some(services[found].host)
+    }
+}
+
+/// Hosts with quotas for what is offered to their services.
+fn hosts(services: &[Service], rates: &[f64], count: usize, outside: Option<usize>) -> Vec<Host> {
+    let offered = offered(services, rates);
+    let host = |host: usize| {
+        let here = services.iter().zip(&offered).filter(|(service, _)| service.host == host);
+        let cores: f64 = here.map(|(_, cores)| cores).sum::<f64>() / UTILISATION;
+        Host {
+            name: format!("host{}", char::from(b'a' + host as u8)),
+            cores: ((cores * 100.0).ceil() / 100.0).max(CORES_MIN),
+            is_outside: outside == Some(host),
+        }
+    };
+    (0..count).map(host).collect()
 }
 
 #[cfg(test)]
@@ -724,6 +770,18 @@ mod tests {
             for host in 0..graph.hosts.len() {
                 assert!(graph.on(host).next().is_some(), "seed {}: host {host} is empty", graph.seed);
                 assert!(graph.hosts[host].name.bytes().all(|byte| byte.is_ascii_lowercase()));
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_outside_is_asked_on_connections_that_are_kept_and_stands_alone() {
+        for (graph, _) in graphs() {
+            for of in (0..graph.services.len()).filter(|of| graph.is_outside(*of)) {
+                assert_eq!(graph.on(graph.services[of].host).collect::<Vec<_>>(), [of], "seed {}", graph.seed);
+                let calls = graph.services.iter().flat_map(|from| &from.calls);
+                assert!(calls.filter(|call| call.to == of).all(|call| call.pool > 0), "seed {}", graph.seed);
+                assert!(graph.services[of].calls.is_empty() && of > 0);
             }
         }
     }
@@ -836,6 +894,11 @@ mod tests {
         assert!(all().flat_map(|of| &of.calls).any(|call| call.budget_percent.is_some()));
         let is_virtual = |graph: &&Graph| !graph.translated().is_empty();
         assert!(few.iter().filter(is_virtual).count() >= 4);
+        let outside = (0..100).filter(|seed| {
+            let graph = Graph::of(*seed, 2);
+            graph.hosts.iter().any(|host| host.is_outside)
+        });
+        assert!(outside.count() >= 15, "managed databases");
         let impatient = || all().flat_map(|of| &of.calls).filter(|call| call.timeout_ms < 1_000);
         assert!(impatient().count() >= 5 && impatient().any(|call| call.breaks));
         assert!(all().all(|of| of.runtime.can_break() || of.calls.iter().all(|call| !call.breaks)));

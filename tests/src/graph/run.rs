@@ -6,7 +6,7 @@ use crate::console::progress::{complain, say, step};
 use crate::graph::benign::{Benign, REST, TAKES};
 use crate::graph::injections::{Planned, groups, sequence};
 use crate::graph::judge::{Injection, judge};
-use crate::graph::plan::Graph;
+use crate::graph::plan::{Graph, address};
 use crate::graph::results::{GraphResult, Stray};
 use crate::graph::world::{Loads, World};
 use crate::lab::BEFORE_NS;
@@ -110,7 +110,7 @@ impl Watched {
             Collector::start(folder, &["--record".into(), trace])
         })?;
         let mut watched = Self { agents: Vec::new(), collector, world };
-        for (host, of) in graph.hosts.iter().enumerate() {
+        for (host, of) in graph.hosts.iter().enumerate().filter(|(_, of)| !of.is_outside) {
             let scope = watched.world.cgroup_path(host);
             let agent = start_agent(folder, &watched.collector.grpc_url(), &of.name, Some(scope), &[])?;
             watched.agents.push(agent);
@@ -127,7 +127,7 @@ impl Watched {
                 }
             }
             let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
-            let mut hosts = self.world.graph().hosts.iter();
+            let mut hosts = self.world.graph().hosts.iter().filter(|host| !host.is_outside);
             Ok(hosts.all(|host| body.contains(&format!("\"{}\"", host.name))).then_some(()))
         })
     }
@@ -305,11 +305,16 @@ fn relieved(watched: &Watched, loads: Loads, rate: f64, longest: Duration) -> Re
 
 fn injection(graph: &Graph, plan: &Planned, number: usize, [start, end]: [u64; 2]) -> Injection {
     let of = &graph.services[plan.service];
-    let roots = plan.roots(graph).into_iter().map(|root| graph.services[root].name.clone());
+    let roots = || plan.roots(graph).into_iter().map(|root| graph.services[root].name.clone()).collect();
+    // Nobody knows more of it than where it is dialled.
+    let (host, roots) = match plan.is_outside(graph) {
+        true => (address(of.host).to_string(), vec![String::new()]),
+        false => (graph.hosts[of.host].name.clone(), roots()),
+    };
     Injection {
         cause: plan.cause,
-        host: graph.hosts[of.host].name.clone(),
-        roots: roots.collect(),
+        host,
+        roots,
         duration_ms: plan.duration_ms,
         truth: TruthRecord {
             id: format!("{:x}/{}-{}#{number}", graph.seed, of.name, plan.cause.name()),
