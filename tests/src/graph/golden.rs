@@ -51,12 +51,6 @@ pub fn injection(golden: &Golden) -> Result<Kept> {
     serde_json::from_slice(&text).with_context(|| format!("{} is no injection", golden.truth.display()))
 }
 
-fn is_right(injection: &Injection, told: &Reported) -> bool {
-    told.host == injection.host
-        && injection.roots.contains(&told.workload)
-        && injection.cause.resources().contains(&told.resource.as_str())
-}
-
 /// What is told wrongly of it; empty: one incident wakes somebody, and names its root.
 #[must_use]
 pub fn misfits(Kept { injection, beside }: &Kept, incidents: &[Value]) -> Vec<String> {
@@ -65,15 +59,15 @@ pub fn misfits(Kept { injection, beside }: &Kept, incidents: &[Value]) -> Vec<St
     let reported = incidents.iter().map(Reported::of);
     let alarms: Vec<Reported> = reported
         .filter(|told| told.severity != "info" && (from..to).contains(&told.start_unix_ns))
-        .map(|told| told.further().into_iter().find(|further| is_right(injection, further)).unwrap_or(told))
-        .filter(|told| !beside.iter().any(|other| is_right(other, told)))
+        .map(|told| told.further().into_iter().find(|further| injection.is_told_by(further)).unwrap_or(told))
+        .filter(|told| !beside.iter().any(|other| other.is_told_by(told)))
         .collect();
     let mut wrong = Vec::new();
     if alarms.len() != 1 {
         wrong.push(format!("{} alarms", alarms.len()));
     }
-    for told in alarms.iter().filter(|told| !is_right(injection, told)) {
-        let wanted = injection.cause.resources().join(" or ");
+    for told in alarms.iter().filter(|told| !injection.is_told_by(told)) {
+        let wanted = injection.resources().join(" or ");
         let (roots, host) = (injection.roots.join(" or "), &injection.host);
         wrong.push(format!(
             "{} of {}@{} instead of {wanted} of {roots}@{host}",

@@ -38,6 +38,18 @@ impl Injection {
         self.roots.iter().all(String::is_empty)
     }
 
+    /// What may be told as its resource.
+    #[must_use]
+    pub fn resources(&self) -> &'static [&'static str] {
+        if self.is_outside() { &["unexplained"] } else { self.cause.resources() }
+    }
+
+    /// Whether host, service and resource of a root are its own.
+    #[must_use]
+    pub fn is_told_by(&self, root: &Reported) -> bool {
+        is_root(self, root) && is_resource(self, root)
+    }
+
     /// Whether anybody was hurt: a packet was dropped, or an answer took longer than a second by the clients' log.
     #[must_use]
     pub fn is_induced(&self) -> bool {
@@ -74,7 +86,7 @@ impl Row {
     pub fn named(&self) -> impl Iterator<Item = (&Reported, bool)> {
         let own = self.reported.iter().filter(|_| !self.told_with_another);
         let all = own.chain(&self.echoes).filter(|told| told.resource != "unexplained");
-        all.map(|told| (told, is_root(&self.injection, told) && is_resource(&self.injection, told)))
+        all.map(|told| (told, self.injection.is_told_by(told)))
     }
 
     /// Whether it was found: where packets were dropped, by an incident that says so loudly.
@@ -197,10 +209,7 @@ fn is_root(injection: &Injection, told: &Reported) -> bool {
 }
 
 fn is_resource(injection: &Injection, told: &Reported) -> bool {
-    match injection.is_outside() {
-        true => told.resource == "unexplained",
-        false => injection.cause.resources().contains(&told.resource.as_str()),
-    }
+    injection.resources().contains(&told.resource.as_str())
 }
 
 /// The services that the cause may have been at.
@@ -328,6 +337,23 @@ mod tests {
             assert_eq!(row.echoes.iter().map(|told| &*told.id).collect::<Vec<_>>(), echoes);
             assert!(row.named().all(|(_, right)| right), "an echo names the right root, too: {row:?}");
             assert!(row.is_found() && row.kind_right && row.root_right && row.resource_right, "{row:?}");
+        }
+    }
+
+    /// Fails where a resource that nobody can know is asked for, or where the address of a caller would do.
+    #[test]
+    fn of_what_no_agent_sees_the_address_is_right_and_nothing_else() {
+        let graph = Graph::of(1, 2);
+        let mut outside = paused(&graph, 100, 40);
+        (outside.truth.tier, outside.host) = (outside.roots[0].clone(), "10.77.0.9".into());
+        outside.roots = vec![String::new()];
+        let unseen = Reported { resource: "unexplained".into(), ..told(&outside, "unseen") };
+        let rows = |told: Reported| judge(&graph, &[outside.clone()], &[told]).rows;
+        let [row] = &rows(unseen.clone())[..] else { panic!("one row") };
+        assert!(row.is_found() && row.kind_right && row.root_right && row.resource_right, "{row:?}");
+        for (host, resource) in [("10.77.0.8", "unexplained"), ("10.77.0.9", "pause")] {
+            let wrong = Reported { host: host.into(), resource: resource.into(), ..unseen.clone() };
+            assert!(!outside.is_told_by(&wrong), "{host} {resource}");
         }
     }
 
