@@ -13,7 +13,7 @@ use crate::lab::{CLIENT_ADDRESS, Ground, Load, Span, scenario};
 use crate::load::{Burst, LoadPlan, Mode, Shape};
 use crate::os::cgroup::Cgroup;
 use crate::os::clock::unix_ns;
-use crate::os::netns::NetNs;
+use crate::os::netns::{Losing, NetNs};
 use crate::os::process::{readable, sibling_binary, signal, wait_for};
 use crate::truth::Place;
 use anyhow::{Context, Result, bail, ensure};
@@ -418,7 +418,7 @@ impl World {
             Cause::Loss => {
                 let call = planned.call(&self.graph).context("it makes no such call")?;
                 let start_unix_ns = unix_ns();
-                let losing = self.hosts[host].1.lose(self.graph.listener(call.to), 100)?;
+                let losing = self.lose(host, call.to, 100)?;
                 std::thread::sleep(Duration::from_millis(ms));
                 losing.end()?;
                 Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
@@ -448,8 +448,8 @@ impl World {
                 burnt.map(drop)
             }
             Benign::Loss { service, call } => {
-                let (host, call) = (self.graph.services[service].host, &self.graph.services[service].calls[call]);
-                let losing = self.hosts[host].1.lose(self.graph.listener(call.to), LOST_PERCENT)?;
+                let of = &self.graph.services[service];
+                let losing = self.lose(of.host, of.calls[call].to, LOST_PERCENT)?;
                 std::thread::sleep(duration);
                 losing.end()
             }
@@ -464,6 +464,12 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    /// Loses so many of a hundred packets from a host to a service.
+    fn lose(&self, from: usize, to: usize, percent: u32) -> Result<Losing> {
+        let of = &self.graph.services[to];
+        self.hosts[of.host].1.lose(address(from), of.port, percent)
     }
 
     /// Spinning threads in a cgroup of a host, one for each CPU.

@@ -66,12 +66,13 @@ impl NetNs {
 }
 
 impl NetNs {
-    /// Loses so many of a hundred packets that are sent from inside to an address, until what it returns is dropped or told to end.
-    pub fn lose(&self, to: SocketAddrV4, percent: u32) -> Result<Losing> {
+    /// Loses so many of a hundred packets that come from an address to a port inside, until what it returns is dropped or told to end. Where they are sent they
+    /// have to count as sent: a sender whose own machine drops them is told so, and does not send again.
+    pub fn lose(&self, from: Ipv4Addr, port: u16, percent: u32) -> Result<Losing> {
         let some = if percent < 100 { format!("numgen random mod 100 < {percent} ") } else { String::new() };
-        let rule = format!("ip daddr {} tcp dport {} {some}counter drop", to.ip(), to.port());
-        // Behind the translation of addresses: what is dialled at a virtual address is lost as well.
-        let chain = format!("chain output {{\n        type filter hook output priority 10;\n        {rule}\n    }}\n");
+        let rule = format!("ip saddr {from} tcp dport {port} {some}counter drop");
+        let hook = "type filter hook prerouting priority -300;";
+        let chain = format!("chain arriving {{\n        {hook}\n        {rule}\n    }}\n");
         self.nft(&format!("table ip {LOSING} {{\n    {chain}}}\n"))?;
         Ok(Losing { netns: Some(self.clone()) })
     }

@@ -5,6 +5,7 @@
 //! decides what is told; how often the best of them is right is another number (`report/confidence.rs`).
 
 use super::bridge::Batch;
+use super::lost;
 use super::order::{Between, order};
 use super::step::{Place, Step};
 use super::surge::{Surge, is_under_the_same, surge};
@@ -87,8 +88,8 @@ impl Candidate {
     }
 
     /// Whether this one is the same cause as another, seen at two queues or at one: the same place at the same time, or two that wanted for the
-    /// same thing on one host, because all of it did or because the same workload took it from both, or for the same server of names, or whose packets were
-    /// lost at the same end.
+    /// same thing on one host, because all of it did or because the same workload took it from both, or for the same server of names, or lost packets on the way
+    /// from one host, or to one.
     pub(crate) fn is_cause_of(&self, other: &Self) -> bool {
         let (a, b) = (&self.episode, &other.episode);
         let at_once =
@@ -107,8 +108,9 @@ impl Candidate {
         let lost = a.lost.as_ref().zip(b.lost.as_ref());
         let same_host = here.host == there.host;
         let same_server = asked.is_some_and(|(a, b)| a.server == b.server && (same_host || !a.is_of_host()));
-        let same_link = lost.is_some_and(|(a, b)| same_host || a.to.host == b.to.host);
-        here == there || same_server || same_link || same_host && (a.of_host && b.of_host || taken)
+        // What is lost is so at one end, or on the way between the two.
+        let same_end = lost.is_some_and(|(a, b)| same_host || a.to.host == b.to.host);
+        here == there || same_server || same_end || same_host && (a.of_host && b.of_host || taken)
     }
 
     /// Whether it is something that no load of its tier makes.
@@ -158,6 +160,7 @@ pub(crate) fn at_tier(
     let own_load = episodes.iter().any(|e| e.by_load);
     if last {
         episodes.extend(fitting(stalls(view, key, node), node.onset, at));
+        episodes.extend(fitting(lost_on_the_way(view, key, node, at), node.onset, at));
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
     if !last {
@@ -191,6 +194,12 @@ pub(crate) fn short(view: View<'_>, key: &TierKey, node: &Node, at: u64) -> Opti
     let mut episodes = resources(view, key, node);
     episodes.extend(stood_still(view, key, node));
     fitting(episodes, node.onset, at).into_iter().max_by(|a, b| a.quality.total_cmp(&b.quality))
+}
+
+/// Calls of a tier that got nowhere.
+fn lost_on_the_way(view: View<'_>, key: &TierKey, node: &Node, at: u64) -> Vec<Episode> {
+    let is_short = |key: &TierKey, node: &Node, at: u64| short(view, key, node, at).is_some();
+    lost::episode(view, key, node, at, &is_short).into_iter().collect()
 }
 
 /// What was seen at a tier's threads themselves: stopped ones, and event loops that did not come back.
@@ -251,7 +260,7 @@ fn of_all_that_share(episode: &mut Episode, server: &str) {
 }
 
 /// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
-pub(super) fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
+fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     episodes.retain(|e| {
         e.first <= onset.saturating_add(ONSET_TOLERANCE)
             && e.first <= at
@@ -323,6 +332,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         let mut episodes = resources(view, &surge.at, &up);
         episodes.extend(stalls(view, &surge.at, &up));
         episodes.extend(stood_still(view, &surge.at, &up));
+        episodes.extend(lost_on_the_way(view, &surge.at, &up, node.onset));
         for mut episode in fitting(episodes, up.onset, at) {
             // A stored batch leaves soon after the episode that held it back.
             let over = episode.last.saturating_add(LEAD_WINDOWS) >= node.onset && episode.first < node.onset;

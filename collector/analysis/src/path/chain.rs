@@ -1,12 +1,11 @@
 //! From a tier whose queue overflowed to the root: down along calls whose growth explains the queue, up along arrivals, and the
-//! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits, `lost` calls that got
-//! nowhere. Knows no drops and no output.
+//! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no
+//! drops and no output.
 
 use super::below::below;
 use super::bridge;
 use super::candidate::{self, Also, Candidate};
 use super::evidence::{Evidence, evidence};
-use super::lost;
 use super::step::{PATH_MAX, PartOf, Place, Step};
 use super::view::View;
 use crate::topology::tier::TierKey;
@@ -98,9 +97,6 @@ pub(super) fn walk(view: View<'_>, start: &TierKey, at: u64, batches: bool) -> D
         let below = below(view, &here, &node, at, &path);
         let last = path.len() >= PATH_MAX || below.is_none();
         let (mut found, held) = candidate::at_tier(view, &here, &node, at, last);
-        if last {
-            found.extend(lost::on_the_way(view, &here, &node, at));
-        }
         if let Some(surge) = held.filter(|_| batches) {
             // Its queue is looked at as it was before the batch left.
             let before = node.onset.saturating_add(view.slack(&here.host, &surge.at.host, at));

@@ -1,61 +1,92 @@
-//! Calls that got nowhere: those that a tier's queue waits for and that the tier below does not have, while segments of theirs are sent again. Then packets
-//! were lost between the two, in whichever direction: what is acknowledged by nobody is sent again too. Owns that judgement; finds no way, and ranks
-//! nothing.
+//! Calls that got nowhere: those that a tier's queue waits for and that the tier below does not have, while hardly an answer comes and segments of theirs are
+//! sent again. Then packets were lost between the two: the caller's, or what acknowledges them. Owns that judgement; finds no way, and ranks nothing.
 //!
-//! A full accept queue makes callers send again as well, and so does a machine that stands: whose listener dropped, or whose windows are missing, is not
-//! judged here, nor is one that no agent sees. Sources: RFC 6298 (the first time-out is 200 ms on Linux, and doubles), RFC 8985 (a tail loss probe).
+//! Others make callers send again as well, and are not judged here: an accept queue that overflowed, a machine that stood (its windows are missing, or it is
+//! short of something), and whoever no agent sees, or sees no requests of. Sources: RFC 6298 (the first time-out is 200 ms on Linux, and doubles; that of a SYN
+//! is a second), RFC 8985 (a tail loss probe).
 
-use super::below::{ARRIVED_RATIO, Risen, held, risen};
-use super::candidate::{Candidate, fitting};
-use super::step::Place;
-use super::view::{MISSING_PART, Node, PEAK_AFTER, View};
+use super::calls::{ARRIVED_RATIO, Risen, held, risen};
+use super::view::{Node, PEAK_AFTER, View, stands};
 use crate::config::RETRY_WINDOWS;
+use crate::episode::stall::RATE_MIN;
 use crate::episode::{Episode, Lost, quality};
-use crate::series::growth::{PAST_WINDOWS, quiet};
+use crate::series::growth::{PAST_WINDOWS, quiet, usual};
 use crate::series::sample::{CallSample, TierSample};
-use crate::series::{Series, average};
+use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 use tailwater_model::incident::Resource;
 
-/// Segments that are sent again, at least: one or two are lost anywhere.
+/// Segments that are sent again, at least: one or two are lost anywhere. Of connections with several calls at once …
 const LEAST: f64 = 3.0;
-/// The same as a part of the calls that wait: each is sent again 200 ms after its first segment, so that of those which began last none is yet. Of
-/// connections with several calls at once each sends one segment again for all of them.
+/// … one is sent again for all of them, and the next one is due after twice as long.
+const LEAST_SHARED: f64 = 2.0;
+/// The same as a part of the calls that wait: each is sent again 200 ms after its segment, so that of those which began last none is yet.
 const PART: f64 = 0.2;
-/// And they are so many times what was usual in the seconds before.
+/// And they are so many times what was usual while nobody waited.
 const TIMES: f64 = 4.0;
+/// What is left of its quality where the caller was short of something itself: it may be why no answers were read.
+const SHORT_TOO: f64 = 0.9;
 /// What [`Episode::peak`] counts.
 const SEGMENTS: &str = "segments";
 
-/// The calls of a tier that got nowhere while its queue grew, if packets of theirs were lost: of several callees the one to which most did.
-pub(super) fn on_the_way(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Candidate> {
+/// The calls of a tier that got nowhere while its queue grew: of several whom it called the one to which most did. `is_short`: whether a tier was short of
+/// something at a moment.
+pub(super) fn episode(
+    view: View<'_>,
+    here: &TierKey,
+    node: &Node,
+    at: u64,
+    is_short: &dyn Fn(&TierKey, &Node, u64) -> bool,
+) -> Option<Episode> {
     if !view.history.measures_calls(&here.host) {
         return None;
     }
-    let found = view.topology.down(here).filter_map(|link| episode(view, link, node, at));
-    let most = found.max_by_key(|episode| episode.lost.as_ref().map_or(0, |lost| lost.calls))?;
-    let fits = fitting(vec![most], node.onset, at).pop()?;
-    Some(Candidate::new(Place::Tier(here.clone()), fits))
+    // Of those behind one address it is not told whose the calls are: one of them stands for all.
+    let one_of_each =
+        |link: &&Link| view.topology.to_same_address(link).next().is_some_and(|first| std::ptr::eq(first, *link));
+    let links = view.topology.down(here).filter(one_of_each);
+    let found = links.filter_map(|link| of_link(view, link, node, at, is_short));
+    let mut most = found.max_by_key(|episode| episode.lost.as_ref().map_or(0, |lost| lost.calls))?;
+    if is_short(here, node, at) {
+        most.quality *= SHORT_TOO;
+        most.why.push_str("; it was short of something itself");
+    }
+    Some(most)
 }
 
-fn episode(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<Episode> {
-    let to = link.to.as_ref()?;
+fn of_link(
+    view: View<'_>,
+    link: &Link,
+    node: &Node,
+    at: u64,
+    is_short: &dyn Fn(&TierKey, &Node, u64) -> bool,
+) -> Option<Episode> {
+    link.to.as_ref()?;
     let calls = view.calls(link, at);
     let risen = risen(view, link, &calls, node, at, view.thresholds.explained_ratio)?;
-    if are_held(view, link, &risen, node, at)? {
-        return None;
-    }
-    // Until nobody waits any more: when packets pass again each call goes on at its next time-out.
-    let called = risen.called;
+    let (called, first) = (risen.called, risen.called.onset);
+    // The window in which the first were lost still had answers.
+    let answered = calls.map(|s| s.answered);
+    let rate = usual(&answered, first);
+    let silent = answered.range(first + 1, calls.end()).take_while(|(_, n)| stands(**n, rate));
+    let silent = silent.map(|(index, _)| index).last()?;
+    let to = whom(view, link, &risen, (first, silent), at, is_short)?;
+    // When packets pass again each call goes on at its next time-out.
     let waits = risen.waiting.range(called.at, calls.end()).take_while(|(_, n)| !called.is_gone(**n));
-    let (first, last) = (called.onset, waits.map(|(index, _)| index).last().unwrap_or(called.at));
-    let (resent, usually) = (resent(&calls, first, last), usually_resent(&calls, first)?);
-    let windows = (last + 1).saturating_sub(first) as f64;
-    let of = called.rise().min(f64::from(risen.open));
-    if (resent as f64) < LEAST.max(PART * of).max(TIMES * usually * windows) {
+    let gone = waits.map(|(index, _)| index).last().unwrap_or(called.at);
+    let resent = calls.range(first, gone).fold(0_u64, |sum, (_, s)| sum.saturating_add(sent_again(s)));
+    let usually = usually_sent_again(&calls, &risen, first)? * (gone + 1).saturating_sub(first) as f64;
+    let shared = calls.range(first, silent).any(|(_, s)| s.connections_only);
+    let least = match shared {
+        true => LEAST_SHARED,
+        false => LEAST.max(PART * called.rise()),
+    };
+    if (resent as f64) < least.max(TIMES * usually) {
         return None;
     }
+    let again = calls.range(first, gone).filter(|(_, s)| sent_again(s) > 0);
+    let last = again.map(|(index, _)| index).last().map_or(silent, |last| last.max(silent));
     let waited = called.rise().round();
     let name = view.topology.tiers.get(to).map_or("the tier below", |tier| tier.name.as_str());
     Some(Episode {
@@ -72,46 +103,66 @@ fn episode(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<Episode>
         lookups: None,
         lost: Some(Lost { to: to.clone(), calls: waited as u32, resent }),
         why: format!(
-            "{waited:.0} more calls than usual to {name} on {} waited, which did not have them and dropped no connection; {resent} segments to it were sent again (usually {:.1} in that time)",
-            to.host,
-            usually * windows
+            "{waited:.0} more calls than usual to {name} on {} waited, which did not have them and had dropped no connection; {resent} segments were sent there again (usually {usually:.1} in that time)",
+            to.host
         ),
     })
 }
 
-/// Whether the calls are where they were sent to, or may be: behind one address there may be several. `None`: of one of those nobody knows, or its listener
-/// dropped, whose callers send again, too.
-fn are_held(view: View<'_>, link: &Link, risen: &Risen, node: &Node, at: u64) -> Option<bool> {
-    let mut there = 0.0;
+/// Who was called, and did not have the calls; behind one address there may be several, and then whoever was asked least. `None`: they had them, or may have
+/// had them.
+fn whom<'a>(
+    view: View<'a>,
+    link: &'a Link,
+    risen: &Risen,
+    (first, silent): (u64, u64),
+    at: u64,
+    is_short: &dyn Fn(&TierKey, &Node, u64) -> bool,
+) -> Option<&'a TierKey> {
+    let until = silent.min(at);
+    let (mut there, mut least) = (0.0, None);
     for one in view.topology.to_same_address(link) {
         let key = one.to.as_ref()?;
         let slack = view.slack(&one.from.host, &key.host, at);
-        let below = view.around(key, at.saturating_add(slack))?;
-        // Whoever was dropped sends again after as long.
-        let from = risen.called.onset.min(node.onset).saturating_sub(RETRY_WINDOWS + slack);
-        let to = at.saturating_add(PEAK_AFTER + slack);
-        let is_seen = below.tier.missing(node.onset, at) < MISSING_PART;
-        if !is_seen || below.tier.range(from, to).any(|(_, s)| s.drops > 0) {
+        let moment = at.saturating_add(slack);
+        let node = view.around(key, moment)?;
+        let is_seen = view.history.measures_requests(&key.host) && ran(view, &key.host, (first, until), moment);
+        if !is_seen || is_short(key, &node, moment) {
             return None;
         }
-        let queued = below.tier.map(TierSample::queued);
-        let usual = below.growth.map_or_else(|| quiet(&queued, node.onset), |grown| grown.usual);
-        let during = u64::midpoint(node.onset, at)..=at;
-        there += held(&risen.waiting, risen.called.usual, &queued, usual, during, slack);
+        // Whoever was dropped sends again, a SYN after as long. What comes as a batch when packets pass again may be dropped, too.
+        let from = first.saturating_sub(RETRY_WINDOWS + slack);
+        if node.tier.range(from, silent.saturating_sub(EDGE_WINDOWS)).any(|(_, s)| s.drops > 0) {
+            return None;
+        }
+        let queued = node.tier.map(TierSample::queued);
+        let level = node.growth.map_or_else(|| quiet(&queued, first), |grown| grown.usual);
+        let during = u64::midpoint(first, until)..=until;
+        there += held(&risen.waiting, risen.called.usual, &queued, level, during, slack);
+        let received = node.tier.map(|s| s.received);
+        let part = average(received.range(first + 1, silent).map(|(_, n)| *n)) / usual(&received, first).max(RATE_MIN);
+        if least.is_none_or(|(fell, _)| part < fell) {
+            least = Some((part, key));
+        }
     }
-    Some(there >= ARRIVED_RATIO)
+    least.filter(|_| there < ARRIVED_RATIO).map(|(_, key)| key)
+}
+
+/// Whether a host ran and told of it: of one that stood nobody knows what it had.
+fn ran(view: View<'_>, host: &str, (first, until): (u64, u64), moment: u64) -> bool {
+    let windows = view.history.windows_of(host);
+    let is_whole = (first..=until).all(|index| windows.at(index).is_some());
+    let mut around = (first..=moment.saturating_add(PEAK_AFTER)).filter_map(|index| windows.at(index));
+    is_whole && !around.any(|window| window.lost_before > 0 || window.clock_corrected)
 }
 
 fn sent_again(sample: &CallSample) -> u64 {
     sample.data_retransmits.saturating_add(sample.syn_retransmits)
 }
 
-fn resent(calls: &Series<CallSample>, first: u64, last: u64) -> u64 {
-    calls.range(first, last).fold(0, |sum, (_, s)| sum.saturating_add(sent_again(s)))
-}
-
-/// In the mean of the windows before; `None`: too few are known.
-fn usually_resent(calls: &Series<CallSample>, first: u64) -> Option<f64> {
-    let before = || calls.range(calls.first, first.saturating_sub(1)).map(|(_, s)| sent_again(s) as f64);
-    (before().count() >= PAST_WINDOWS).then(|| average(before()))
+/// In the mean of the windows before in which nobody waited, as a link that was lost a moment ago is not usual; `None`: too few are known.
+fn usually_sent_again(calls: &Series<CallSample>, risen: &Risen, first: u64) -> Option<f64> {
+    let nobody_waits = |index: u64| risen.waiting.get(index).is_some_and(|n| risen.called.is_gone(*n));
+    let before = || calls.range(calls.first, first.saturating_sub(1)).filter(|(index, _)| nobody_waits(*index));
+    (before().count() >= PAST_WINDOWS).then(|| average(before().map(|(_, s)| sent_again(s) as f64)))
 }

@@ -14,6 +14,8 @@ use tailwater_model::window::{KernelCounter, WINDOW_NS};
 
 /// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
 const LOST_BEFORE: u64 = 20;
+/// … of an end that no agent sees until so many after the drop (400 ms), as what is lost is sent again after half of that …
+const LOST_AFTER: u64 = 8;
 /// … and worth telling from so many on, …
 const LOST_LEAST: u64 = 5;
 /// … if they are so many times what was usual in the seconds before.
@@ -199,7 +201,8 @@ impl Report<'_> {
         let host = &link.from.host;
         let at = self.at(host);
         let calls = self.view.calls(link, at);
-        let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset));
+        let after = if link.to.is_none() { LOST_AFTER } else { 0 };
+        let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset).saturating_add(after).min(self.now));
         let sum = |from, to| {
             let all = calls.range(from, to);
             all.fold((0_u64, 0_usize), |(sum, count), (_, s)| {

@@ -68,6 +68,8 @@ pub(crate) struct CallSample {
     pub(crate) in_flight_max: u32,
     pub(crate) open_max: u32,
     pub(crate) started: f64,
+    /// Answers; where calls are not known, pieces of data that came.
+    pub(crate) answered: f64,
     /// Connection attempts.
     pub(crate) connects: f64,
     /// The same minus established ones.
@@ -153,11 +155,13 @@ pub(crate) fn call_sample(window: &HostWindow, edges: &[EntityId]) -> CallSample
             sum.connections_only = true;
             sum.in_flight += mean(e.unanswered_ns);
             sum.started += e.pieces_out as f64;
+            sum.answered += e.pieces_in as f64;
             continue;
         }
         sum.in_flight += mean(e.in_flight_ns);
         sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
         sum.started += e.started as f64;
+        sum.answered += e.answered as f64;
     }
     sum
 }

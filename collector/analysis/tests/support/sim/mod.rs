@@ -13,8 +13,9 @@ use tailwater_model::window::{
 
 pub const FIRST_WINDOW: u64 = 34_000_000_000;
 const MS: u64 = 1_000_000;
-/// A lost call is sent again so often (the least time-out of TCP on Linux).
-const AGAIN_MS: u64 = 200;
+/// So long after it was sent a lost call is sent again (a probe, and the time-outs of TCP on Linux), and a SYN.
+const AGAIN_MS: [u64; 4] = [200, 400, 800, 1_600];
+const SYN_AGAIN_MS: u64 = 1_000;
 const SERVER: u32 = 1;
 const OTHER: u32 = 2;
 
@@ -42,7 +43,7 @@ pub enum Do {
     Disk,
     /// Each request needs this many times the CPU.
     Costly(f64),
-    /// At the database: nothing that is sent to it arrives, and each call that is on the way is sent again every 200 ms.
+    /// At the database: nothing that is sent to it arrives, and is sent again.
     Unreached,
 }
 
@@ -298,6 +299,10 @@ impl Sim {
                     let edge = acc[caller].edges.entry(edge).or_default();
                     if tries == 0 { edge.connects += 1 } else { edge.syn_retransmits += 1 }
                 }
+                if host == 2 && self.now(2, t).unreached {
+                    jobs[slot].stage = Stage::DbSyn(t + SYN_AGAIN_MS, tries + 1);
+                    continue;
+                }
                 let limit = self.backlogs[if host == 3 { 1 } else { host }];
                 if queues[host].len() > limit as usize {
                     let l = acc[host].listeners.entry(1).or_default();
@@ -435,8 +440,7 @@ impl Sim {
             let unreached = self.now(2, t).unreached;
             for job in &mut jobs {
                 if let Stage::DbLost(since) = job.stage
-                    && t > since
-                    && (t - since).is_multiple_of(AGAIN_MS)
+                    && AGAIN_MS.contains(&(t - since))
                 {
                     acc[job.app].edges.entry(1).or_default().data_retransmits += 1;
                     job.stage = if unreached { job.stage } else { Stage::DbUnread };
