@@ -19,6 +19,7 @@ need /usr/lib/python3/dist-packages/redis python3-redis
 need /usr/bin/redis-server redis-server
 need /usr/bin/memcached memcached
 need /usr/lib/postgresql/15/bin/postgres postgresql-15
+need /usr/sbin/pgbouncer pgbouncer
 need setpriv util-linux
 need /usr/share/tomcat10/lib/catalina.jar tomcat10-common
 need /usr/share/tomcat10/bin/bootstrap.jar tomcat10-common

@@ -172,7 +172,7 @@ fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
     // own requests opens no more than it has workers.
     let calls = graph.services.iter().flat_map(|from| from.calls.iter().map(move |call| (from, call)));
     let opened = calls.filter(|(_, call)| call.to == service).map(|(from, call)| match call.pool {
-        _ if from.runtime.takes_all() => u32::MAX,
+        _ if from.runtime.opens_all() => u32::MAX,
         0 => from.workers,
         _ if of.runtime.keeps_connections() => 0,
         pool => pool.min(from.workers),

@@ -31,6 +31,9 @@ pub enum Runtime {
     Mariadb,
     /// The configurable service in Python behind gunicorn, with a process for each worker; further connections wait to be accepted, and none is kept.
     Gunicorn,
+    /// pgbouncer, through which PostgreSQL is asked: it takes every connection, and keeps a few to the database, which its callers' statements take
+    /// turns on.
+    Pgbouncer,
 }
 
 impl Runtime {
@@ -50,13 +53,21 @@ impl Runtime {
             Runtime::Postgres => "postgresql",
             Runtime::Mariadb => "mariadb",
             Runtime::Gunicorn => "gunicorn",
+            Runtime::Pgbouncer => "pgbouncer",
         }
     }
 
-    /// Whether a service that runs takes every connection at once, and opens as many as its calls need.
+    /// Whether a service that runs takes every connection at once.
     #[must_use]
     pub fn takes_all(self) -> bool {
         !matches!(self, Runtime::Threads | Runtime::Apache | Runtime::Gunicorn)
+    }
+
+    /// Whether it opens as many connections as its calls need, however many it keeps; the others make no more calls at a time than they have
+    /// workers, or connections that they keep.
+    #[must_use]
+    pub fn opens_all(self) -> bool {
+        self.takes_all() && self != Runtime::Pgbouncer
     }
 
     /// Whether a connection may be used again, which then takes a worker where it does not take all of them.
@@ -86,7 +97,7 @@ impl Runtime {
     /// Whether it passes each request on to one service, and does nothing else.
     #[must_use]
     pub fn is_proxy(self) -> bool {
-        matches!(self, Runtime::Nginx | Runtime::Haproxy | Runtime::Apache)
+        matches!(self, Runtime::Nginx | Runtime::Haproxy | Runtime::Apache | Runtime::Pgbouncer)
     }
 
     /// Whether it is the configurable service whose pools bound how many connections are open: who finds none free waits, and the pool can be exhausted.
@@ -125,7 +136,7 @@ impl Runtime {
         match self {
             Runtime::Redis => Protocol::Redis,
             Runtime::Memcached => Protocol::Memcached,
-            Runtime::Postgres => Protocol::Postgres,
+            Runtime::Postgres | Runtime::Pgbouncer => Protocol::Postgres,
             Runtime::Mariadb => Protocol::Mysql,
             _ => Protocol::Http,
         }

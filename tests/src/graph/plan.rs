@@ -46,8 +46,10 @@ const NODE_TIMES: f64 = 2.5;
 const APACHE_TIMES: f64 = 1.5;
 /// … and so are gunicorn and Python; …
 const GUNICORN_TIMES: f64 = 3.0;
-/// … while Redis and memcached look up one key.
+/// … while Redis and memcached look up one key, …
 const CACHE_TIMES: f64 = 0.4;
+/// … and pgbouncer passes on what it does not read.
+const POOLER_TIMES: f64 = 0.5;
 /// Services of goroutines, of those that are none of an event loop.
 const GOROUTINES: f64 = 0.25;
 /// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
@@ -69,6 +71,14 @@ const GUNICORN_MOST: usize = 2;
 const GUNICORN_WORKERS_MOST: u32 = 12;
 /// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
 const MORE_SERVERS_STREAM: u64 = 0x3a_81_9d;
+/// Graphs in which one PostgreSQL is asked through a pgbouncer, of those that have one; …
+const POOLERS: f64 = 0.7;
+/// … which is a service more, of this name …
+const POOLER: &str = "pooler";
+/// … and keeps so many connections to it at least: a quarter to a half of those that its callers kept, or nothing would be pooled.
+const POOLED_MIN: u32 = 3;
+/// Which that is is drawn by itself, and it comes into a graph that is drawn, so that the rest of it stays as it was but for what it costs.
+const POOLERS_STREAM: u64 = 0x9b_0c_e5;
 /// Event loops that are Node's.
 const NODES: f64 = 0.5;
 /// Which those are is drawn by itself, too.
@@ -391,10 +401,17 @@ fn cost_us(service: &Service) -> f64 {
         Runtime::Apache => APACHE_TIMES,
         Runtime::Gunicorn => GUNICORN_TIMES,
         Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
+        Runtime::Pgbouncer => POOLER_TIMES,
         _ => 1.0,
     };
     let resolves = if service.resolves { RESOLVE_US } else { 0.0 };
     f64::from(service.cpu_us) + resolves + times * (REQUEST_US + CONNECTION_US + calls)
+}
+
+/// Quota of a host whose services are offered so much, in cores.
+fn quota(offered: f64) -> f64 {
+    let cores = offered / UTILISATION;
+    ((cores * 100.0).ceil() / 100.0).max(CORES_MIN)
 }
 
 /// What is drawn with.
@@ -447,8 +464,15 @@ impl Draw {
         for of in services.iter_mut().filter(|of| of.runtime.can_resolve()) {
             of.resolves = apart.chance(RESOLVES);
         }
+        let mut apart = Draw::new(seed, POOLERS_STREAM + count as u64);
+        let pooler = apart.pooler(&services);
         // Costs are known: the rate that the machine bears follows.
-        let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
+        let sum = |source| {
+            let rates = visits(&services, [source, None]);
+            // Whatever asks the database asks the pooler before.
+            let of_pooler = pooler.as_ref().map_or(0.0, |(to, of)| rates[*to] * cost_us(of) / 1e6);
+            offered(&services, &rates).iter().sum::<f64>() + of_pooler
+        };
         let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
         let of_entry = sum(Some((0, 1.0)));
         let rate_per_second = ((OFFERED * cpus as f64 - of_batch) / of_entry).clamp(0.0, RATE_MAX).floor();
@@ -468,7 +492,12 @@ impl Draw {
             1 => Shape::Diurnal,
             _ => Shape::Modulated,
         };
-        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, shape, batch, syns_back_off }
+        let mut graph =
+            Graph { seed, hosts, services, rate_per_second, clients_keep_alive, shape, batch, syns_back_off };
+        if let Some((database, pooler)) = pooler {
+            apart.put_before(&mut graph, database, pooler);
+        }
+        graph
     }
 
     /// How far each service is from the entry, ascending: a chain, and others beside it, the first of them beside the entry's first call,
@@ -612,6 +641,67 @@ impl Draw {
         }
     }
 
+    /// A pgbouncer, if there is to be one, without its host and its room, and which PostgreSQL is asked through it.
+    fn pooler(&mut self, services: &[Service]) -> Option<(usize, Service)> {
+        let is_one = |of: &usize| services[*of].runtime == Runtime::Postgres;
+        let databases: Vec<usize> = (0..services.len()).filter(is_one).collect();
+        if databases.is_empty() || services.len() == SERVICES_MAX || !self.chance(POOLERS) {
+            return None;
+        }
+        let database = databases[self.index(databases.len())];
+        let call = Call {
+            to: database + 1,
+            share_percent: 100,
+            pool: 0,
+            timeout_ms: self.between(2_000, 5_000),
+            retries: 0,
+            budget_percent: None,
+            breaks: false,
+        };
+        let pooler = Service {
+            name: POOLER.to_owned(),
+            host: 0,
+            port: PORT + services.len() as u16,
+            is_virtual: self.chance(VIRTUAL),
+            runtime: Runtime::Pgbouncer,
+            workers: 1,
+            backlog: 0,
+            cpu_us: 0,
+            sleep_us: 0,
+            allocate_bytes: 0,
+            locks: false,
+            resolves: false,
+            calls: vec![call],
+        };
+        Some((database, pooler))
+    }
+
+    /// Puts a pgbouncer in the place of a database, which stands behind it from here on, as do all that stood behind the database.
+    fn put_before(&mut self, graph: &mut Graph, database: usize, mut pooler: Service) {
+        let host = self.index(graph.hosts.len());
+        pooler.host = host;
+        pooler.backlog = self.held(graph.rates()[database], 20, 40, 32);
+        let calls = graph.services.iter().flat_map(|from| &from.calls);
+        let kept: u32 = calls.filter(|call| call.to == database).map(|call| call.pool).sum();
+        let pool = self.between(kept.div_ceil(4), kept.div_ceil(2)).max(POOLED_MIN);
+        pooler.calls[0].pool = pool;
+        graph.services[database].workers = pool;
+        // Whoever asked the database asks what stands in its place now.
+        let calls = graph.services.iter_mut().flat_map(|from| &mut from.calls).map(|call| &mut call.to);
+        for to in calls.chain(graph.batch.iter_mut().map(|batch| &mut batch.to)) {
+            *to += usize::from(*to > database);
+        }
+        graph.services.insert(database, pooler);
+        let offered = graph.offered();
+        graph.hosts[host].cores = quota(graph.on(host).map(|service| offered[service]).sum());
+    }
+
+    /// As many requests as come in so many hundredths of a second, and so many at least.
+    fn held(&mut self, rate: f64, low: u32, high: u32, least: u32) -> u32 {
+        let seconds = f64::from(self.between(low, high)) / 100.0;
+        ((rate * seconds).ceil() as u32).max(least)
+    }
+
     /// Some callers give up soon, and some of them call nobody for a while then.
     fn impatience(&mut self, services: &mut [Service]) {
         for of in services {
@@ -632,13 +722,11 @@ impl Draw {
         let mut unkept = vec![false; services.len()];
         unkept[0] = true;
         for index in 0..services.len() {
-            let held = |draw: &mut Self, low: u32, high: u32, least: u32| {
-                let seconds = f64::from(draw.between(low, high)) / 100.0;
-                ((rates[index] * seconds).ceil() as u32).max(least)
-            };
+            let rate = rates[index];
             let takes_all = services[index].runtime.takes_all();
+            let opens_all = services[index].runtime.opens_all();
             // Each kept connection has its worker, or one that nobody uses would keep out one that somebody waits on.
-            let passing = if unkept[index] { held(self, 12, 20, 8) } else { 2 };
+            let passing = if unkept[index] { self.held(rate, 12, 20, 8) } else { 2 };
             // A database has a process, or a thread, for each connection that its callers keep.
             services[index].workers = match (takes_all, services[index].runtime) {
                 (_, Runtime::Postgres | Runtime::Mariadb) => kept[index],
@@ -649,10 +737,11 @@ impl Draw {
                 }
                 (false, _) => kept[index] + batch_users(index) + passing,
             };
-            services[index].backlog = if takes_all { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
+            let (low, high, least) = if takes_all { (20, 40, 32) } else { (12, 22, 12) };
+            services[index].backlog = self.held(rate, low, high, least);
             let workers = services[index].workers;
             for number in 0..services[index].calls.len() {
-                let pool = if takes_all {
+                let pool = if opens_all {
                     self.between(8, 16)
                 } else if self.chance(0.3) {
                     0
@@ -668,7 +757,7 @@ impl Draw {
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
                 // Who takes all connections opens more than it keeps.
-                unkept[to] |= pool == 0 || takes_all;
+                unkept[to] |= pool == 0 || opens_all;
             }
         }
     }
@@ -717,10 +806,9 @@ fn hosts(services: &[Service], rates: &[f64], count: usize, outside: Option<usiz
     let offered = offered(services, rates);
     let host = |host: usize| {
         let here = services.iter().zip(&offered).filter(|(service, _)| service.host == host);
-        let cores: f64 = here.map(|(_, cores)| cores).sum::<f64>() / UTILISATION;
         Host {
             name: format!("host{}", char::from(b'a' + host as u8)),
-            cores: ((cores * 100.0).ceil() / 100.0).max(CORES_MIN),
+            cores: quota(here.map(|(_, cores)| cores).sum()),
             is_outside: outside == Some(host),
         }
     };
@@ -819,8 +907,9 @@ mod tests {
                 let has_room = takes_all || !is_kept || service.workers > kept;
                 assert!(has_room, "seed {}: {}", graph.seed, service.name);
                 assert!(service.backlog > 0);
+                let opens_all = service.runtime.opens_all();
                 let mut calls = service.calls.iter();
-                assert!(!takes_all || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
+                assert!(!opens_all || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
             }
         }
     }
@@ -855,6 +944,7 @@ mod tests {
             (Runtime::Postgres, 25),
             (Runtime::Mariadb, 20),
             (Runtime::Gunicorn, 30),
+            (Runtime::Pgbouncer, 15),
             (Runtime::Node, 40),
         ] {
             assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
@@ -862,10 +952,11 @@ mod tests {
         for graph in &all {
             for of in &graph.services {
                 let is_of = |call: &Call| graph.services[call.to].runtime;
+                let is_pooler = of.runtime == Runtime::Pgbouncer;
                 let asks_others = of.calls.iter().any(|call| is_of(call).protocol() != Protocol::Http);
-                assert!(!asks_others || speaks_all(of), "seed {}: {}", graph.seed, of.name);
-                let mut databases = of.calls.iter().filter(|call| is_of(call).is_database());
-                let is_bounded = of.runtime.has_bounded_pools();
+                assert!(!asks_others || speaks_all(of) || is_pooler, "seed {}: {}", graph.seed, of.name);
+                let mut databases = of.calls.iter().filter(|call| is_of(call).protocol().is_of_database());
+                let is_bounded = of.runtime.has_bounded_pools() || is_pooler;
                 assert!(databases.all(|call| is_bounded && call.pool > 0), "seed {}", graph.seed);
                 assert!(
                     !of.runtime.is_proxy()
@@ -875,6 +966,33 @@ mod tests {
             let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime.protocol());
             assert!(batch.is_none_or(|protocol| protocol == Protocol::Http), "seed {}", graph.seed);
         }
+    }
+
+    #[test]
+    fn a_pooler_stands_between_a_database_and_all_that_ask_it_and_keeps_fewer_connections_than_they() {
+        let all: Vec<Graph> = graphs().map(|(graph, _)| graph).collect();
+        let mut seen = 0;
+        for graph in &all {
+            for (at, pooler) in graph.services.iter().enumerate() {
+                let [call] = pooler.calls.as_slice() else { continue };
+                if pooler.runtime != Runtime::Pgbouncer {
+                    continue;
+                }
+                seen += 1;
+                let pools = |to: usize| {
+                    let calls = graph.services.iter().flat_map(|from| &from.calls);
+                    calls.filter(|call| call.to == to).map(|call| call.pool).collect::<Vec<_>>()
+                };
+                let database = &graph.services[call.to];
+                assert_eq!((call.to, database.runtime), (at + 1, Runtime::Postgres), "seed {}", graph.seed);
+                assert_eq!(pools(call.to), [database.workers], "seed {}", graph.seed);
+                assert!(database.workers < pools(at).iter().sum::<u32>(), "seed {}", graph.seed);
+                assert!(graph.batch.as_ref().is_none_or(|batch| batch.to != at), "seed {}", graph.seed);
+            }
+            let ports: BTreeSet<u16> = graph.services.iter().map(|of| of.port).collect();
+            assert_eq!(ports.len(), graph.services.len(), "seed {}", graph.seed);
+        }
+        assert!(seen >= 100, "{seen} in {}", all.len());
     }
 
     #[test]

@@ -127,6 +127,10 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
             // Workers touch a file to show that they live; not on a disk.
             command.arg("--worker-tmp-dir").arg(folder).arg("--chdir").arg(folder).arg("service:application");
         }
+        Runtime::Pgbouncer => {
+            command = postgres::as_its_user("/usr/sbin/pgbouncer");
+            command.arg(written("pgbouncer.ini", pgbouncer(part)?)?);
+        }
         other => bail!("{} is no server as others run it", other.name()),
     }
     Ok(command)
@@ -264,6 +268,38 @@ enable-debug-command yes
     )
 }
 
+fn pgbouncer(part: &Part) -> Result<String> {
+    let [call] = part.calls.as_slice() else { bail!("pgbouncer passes statements on to one database") };
+    let (address, port, backlog, pool) = (part.listen.ip(), part.listen.port(), part.backlog, call.pool);
+    let (to, wait_s) = (call.to, f64::from(call.timeout_ms) / 1_000.0);
+    // Whoever comes is taken for the database's own user. A database that has no room for one more connection is asked again soon, and not
+    // after 15 s.
+    Ok(format!(
+        "[databases]
+postgres = host={to_address} port={to_port} dbname=postgres user=postgres
+[pgbouncer]
+listen_addr = {address}
+listen_port = {port}
+listen_backlog = {backlog}
+tcp_defer_accept = 0
+unix_socket_dir =
+auth_type = any
+server_tls_sslmode = disable
+pool_mode = transaction
+default_pool_size = {pool}
+max_client_conn = {CONNECTIONS_MAX}
+query_wait_timeout = {wait_s}
+server_connect_timeout = {wait_s}
+server_login_retry = 0.2
+log_connections = 0
+log_disconnections = 0
+log_stats = 0
+",
+        to_address = to.ip(),
+        to_port = to.port()
+    ))
+}
+
 /// Whether a server is ready; whatever has to be in it is put there.
 ///
 /// # Errors
@@ -298,6 +334,8 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
                 database.does(&format!("VACUUM (FREEZE, ANALYZE) {table}"))?;
             }
         }
+        // It greets nobody before it has reached the database.
+        Runtime::Pgbouncer => Database::open(part)?.exchange(&wire::question(Protocol::Postgres))?,
         _ => {}
     }
     Ok(true)
@@ -413,7 +451,11 @@ mod tests {
                 }
                 let text = told(&part);
                 assert!(text.contains(&part.listen.port().to_string()), "{text}");
-                assert!(part.calls.iter().all(|call| text.contains(&call.to.to_string())), "{text}");
+                let is_told = |to: SocketAddrV4| {
+                    let apart = format!("host={} port={}", to.ip(), to.port());
+                    text.contains(&to.to_string()) || text.contains(&apart)
+                };
+                assert!(part.calls.iter().all(|call| is_told(call.to)), "{text}");
                 seen.push(part.runtime);
             }
         }
@@ -424,6 +466,7 @@ mod tests {
             Runtime::Redis,
             Runtime::Memcached,
             Runtime::Gunicorn,
+            Runtime::Pgbouncer,
         ];
         for runtime in all {
             assert!(seen.iter().filter(|of| **of == runtime).count() >= 5, "{}: {seen:?}", runtime.name());

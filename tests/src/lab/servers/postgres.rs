@@ -47,6 +47,14 @@ pub(crate) fn server(data: &Path) -> Result<Command> {
     Ok(command)
 }
 
+/// What starts another program in the foreground that refuses to run as root, as the package's user.
+pub(crate) fn as_its_user(program: &str) -> Command {
+    let mut command = user();
+    // The change of user forgets the signal for the lab's death.
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
+
 /// Gives a folder to the package's user, and makes files of a server without a table in it. Whoever comes by a way that its access file names
 /// is believed.
 pub(crate) fn make_empty(folder: &Path, data: &Path) -> Result<()> {
