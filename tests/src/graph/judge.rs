@@ -23,7 +23,8 @@ pub struct Injection {
     pub cause: Cause,
     /// Host it was done to.
     pub host: String,
-    /// Services that may be named as its root; where no agent is, an empty name, as that of whatever stands at an address.
+    /// Workloads that may be named as its root: services, and what runs beside some of them; where no agent is, an empty name, as that of whatever stands at an
+    /// address.
     pub roots: Vec<String>,
     /// For how long it was planned, ms.
     pub duration_ms: u64,

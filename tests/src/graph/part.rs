@@ -34,6 +34,9 @@ pub enum Runtime {
     /// pgbouncer, through which PostgreSQL is asked: it takes every connection, and keeps a few to the database, which its callers' statements take
     /// turns on.
     Pgbouncer,
+    /// The configurable service in PHP behind nginx, which takes every connection and passes each request on by a Unix socket, and php-fpm, which
+    /// has a process for each worker; further requests wait to be accepted there.
+    PhpFpm,
 }
 
 impl Runtime {
@@ -54,6 +57,7 @@ impl Runtime {
             Runtime::Mariadb => "mariadb",
             Runtime::Gunicorn => "gunicorn",
             Runtime::Pgbouncer => "pgbouncer",
+            Runtime::PhpFpm => "php-fpm",
         }
     }
 
@@ -67,7 +71,13 @@ impl Runtime {
     /// workers, or connections that they keep.
     #[must_use]
     pub fn opens_all(self) -> bool {
-        self.takes_all() && self != Runtime::Pgbouncer
+        self.takes_all() && !matches!(self, Runtime::Pgbouncer | Runtime::PhpFpm)
+    }
+
+    /// What runs beside the server that listens, in a cgroup of its own, for its name.
+    #[must_use]
+    pub fn beside(self) -> Option<&'static str> {
+        (self == Runtime::PhpFpm).then_some("php")
     }
 
     /// Whether a connection may be used again, which then takes a worker where it does not take all of them.
@@ -79,7 +89,7 @@ impl Runtime {
     /// Whether its part says what a request costs it; what one costs the others follows from what they are.
     #[must_use]
     pub fn does_work(self) -> bool {
-        self.takes_orders() || self == Runtime::Gunicorn
+        self.takes_orders() || matches!(self, Runtime::Gunicorn | Runtime::PhpFpm)
     }
 
     /// Whether its requests may have names resolved, by the C library and on the threads that serve them.
@@ -175,7 +185,7 @@ pub struct Part {
     pub listen: SocketAddrV4,
     /// How it works.
     pub runtime: Runtime,
-    /// Threads that serve; without meaning where a service takes every connection.
+    /// Threads or processes that serve; without meaning where an event loop does.
     pub workers: u32,
     /// Its accept queue.
     pub backlog: u32,

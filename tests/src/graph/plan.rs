@@ -46,6 +46,8 @@ const NODE_TIMES: f64 = 2.5;
 const APACHE_TIMES: f64 = 1.5;
 /// … and so are gunicorn and Python; …
 const GUNICORN_TIMES: f64 = 3.0;
+/// … PHP has its code read anew for each request, and nginx before it; …
+const PHP_TIMES: f64 = 2.0;
 /// … while Redis and memcached look up one key, …
 const CACHE_TIMES: f64 = 0.4;
 /// … and pgbouncer passes on what it does not read.
@@ -71,6 +73,13 @@ const GUNICORN_MOST: usize = 2;
 const GUNICORN_WORKERS_MOST: u32 = 12;
 /// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
 const MORE_SERVERS_STREAM: u64 = 0x3a_81_9d;
+/// Services with threads that ask others in HTTP alone and are PHP's instead, of those that are left: …
+const PHP: f64 = 0.3;
+/// … one in a graph, for each worker is a process there, too.
+const PHP_MOST: usize = 1;
+const PHP_WORKERS_MOST: u32 = 12;
+/// Which that is is drawn by itself, when all others but poolers are drawn.
+const PHP_STREAM: u64 = 0x9e_9b_fc;
 /// Graphs in which one PostgreSQL is asked through a pgbouncer, of those that have one; …
 const POOLERS: f64 = 0.7;
 /// … which is a service more, of this name …
@@ -189,11 +198,13 @@ impl Service {
         // What a database locks, all of its requests read.
         self.locks =
             runtime.is_database() || self.locks && runtime != Runtime::Node && runtime.takes_orders();
+        self.resolves &= runtime.can_resolve();
         if !runtime.does_work() {
             (self.cpu_us, self.sleep_us, self.allocate_bytes) = (0, 0, 0);
         }
-        if !runtime.takes_orders() {
-            for call in &mut self.calls {
+        for call in &mut self.calls {
+            call.breaks &= runtime.can_break();
+            if !runtime.takes_orders() {
                 (call.retries, call.budget_percent) = (0, None);
             }
         }
@@ -203,6 +214,21 @@ impl Service {
 /// Whether a service can ask servers that do not speak HTTP.
 fn speaks_all(service: &Service) -> bool {
     matches!(service.runtime, Runtime::Threads | Runtime::EventLoop)
+}
+
+/// How many services are of a runtime.
+fn count_of(services: &[Service], runtime: Runtime) -> usize {
+    services.iter().filter(|of| of.runtime == runtime).count()
+}
+
+/// Whether a service has threads, and another server that works and asks in HTTP alone may take its place.
+fn is_free(services: &[Service], index: usize) -> bool {
+    let of = &services[index];
+    // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
+    index > 0
+        && of.runtime == Runtime::Threads
+        && count_of(services, Runtime::Threads) > 1
+        && of.calls.iter().all(|call| services[call.to].runtime.protocol() == Protocol::Http)
 }
 
 /// A call.
@@ -336,6 +362,19 @@ impl Graph {
         from == to || self.services[from].calls.iter().any(|call| self.reaches(call.to, to))
     }
 
+    /// What runs beside a service's server, in a cgroup of its own, by its workload.
+    #[must_use]
+    pub fn beside(&self, service: usize) -> Option<String> {
+        let of = &self.services[service];
+        of.runtime.beside().map(|what| format!("{}-{what}", of.name))
+    }
+
+    /// Workloads of a service: the one that has its name, and what runs beside that.
+    #[must_use]
+    pub fn workloads(&self, service: usize) -> Vec<String> {
+        std::iter::once(self.services[service].name.clone()).chain(self.beside(service)).collect()
+    }
+
     /// Index of a service by its name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
@@ -400,6 +439,7 @@ fn cost_us(service: &Service) -> f64 {
         Runtime::Node => NODE_TIMES,
         Runtime::Apache => APACHE_TIMES,
         Runtime::Gunicorn => GUNICORN_TIMES,
+        Runtime::PhpFpm => PHP_TIMES,
         Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
         Runtime::Pgbouncer => POOLER_TIMES,
         _ => 1.0,
@@ -464,6 +504,8 @@ impl Draw {
         for of in services.iter_mut().filter(|of| of.runtime.can_resolve()) {
             of.resolves = apart.chance(RESOLVES);
         }
+        let mut apart = Draw::new(seed, PHP_STREAM + count as u64);
+        apart.some_become(Runtime::PhpFpm, &mut services, PHP, PHP_MOST);
         let mut apart = Draw::new(seed, POOLERS_STREAM + count as u64);
         let pooler = apart.pooler(&services);
         // Costs are known: the rate that the machine bears follows.
@@ -599,7 +641,7 @@ impl Draw {
                 !callers.iter().all(|from| speaks_all(from)) || batch.is_some_and(|batch| batch.to == index);
             // Whoever opens connections without a bound would be refused by a database, which has one.
             let is_bounded = callers.iter().all(|from| from.runtime.has_bounded_pools());
-            let threads = services.iter().filter(|of| of.runtime == Runtime::Threads).count();
+            let threads = count_of(services, Runtime::Threads);
             let of = &services[index];
             // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
             let is_free = index > 0 && (of.runtime != Runtime::Threads || threads > 1);
@@ -623,21 +665,25 @@ impl Draw {
     /// More of them, of what is left.
     fn more_servers(&mut self, services: &mut [Service]) {
         for index in 0..services.len() {
-            let count = |runtime| services.iter().filter(|of| of.runtime == runtime).count();
-            let of = &services[index];
-            // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
-            let is_free = index > 0 && of.runtime == Runtime::Threads && count(Runtime::Threads) > 1;
-            let asks_in_http =
-                of.calls.iter().all(|call| services[call.to].runtime.protocol() == Protocol::Http);
-            let room = count(Runtime::Gunicorn) < GUNICORN_MOST;
-            let kind = if of.runtime == Runtime::Postgres && self.chance(MARIADB) {
+            let room = count_of(services, Runtime::Gunicorn) < GUNICORN_MOST;
+            let kind = if services[index].runtime == Runtime::Postgres && self.chance(MARIADB) {
                 Runtime::Mariadb
-            } else if is_free && asks_in_http && room && self.chance(GUNICORN) {
+            } else if is_free(services, index) && room && self.chance(GUNICORN) {
                 Runtime::Gunicorn
             } else {
                 continue;
             };
             services[index].becomes(kind);
+        }
+    }
+
+    /// Some that are free, and so many at most, become servers of this runtime.
+    fn some_become(&mut self, runtime: Runtime, services: &mut [Service], chance: f64, most: usize) {
+        for index in 0..services.len() {
+            let has_room = count_of(services, runtime) < most;
+            if has_room && is_free(services, index) && self.chance(chance) {
+                services[index].becomes(runtime);
+            }
         }
     }
 
@@ -730,6 +776,8 @@ impl Draw {
             // A database has a process, or a thread, for each connection that its callers keep.
             services[index].workers = match (takes_all, services[index].runtime) {
                 (_, Runtime::Postgres | Runtime::Mariadb) => kept[index],
+                // Connections are nginx's: a request has a worker while it is served.
+                (_, Runtime::PhpFpm) => (kept[index] + batch_users(index) + passing).min(PHP_WORKERS_MOST),
                 (true, _) => 1,
                 // Where none is kept, whoever comes passes.
                 (_, Runtime::Gunicorn) => {
@@ -751,9 +799,13 @@ impl Draw {
                 let to = services[index].calls[number].to;
                 let is_database = services[to].runtime.is_database();
                 let pool = if pool == 0 && is_database { DATABASE_POOL.min(workers) } else { pool };
-                // A process for each request has a connection of its own.
-                let has_own = services[index].runtime == Runtime::Gunicorn && pool > 0;
-                let pool = if has_own { workers } else { pool };
+                let pool = match services[index].runtime {
+                    // A process for each request has a connection of its own, …
+                    Runtime::Gunicorn if pool > 0 => workers,
+                    // … and of PHP none is left when the request is over.
+                    Runtime::PhpFpm => 0,
+                    _ => pool,
+                };
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
                 // Who takes all connections opens more than it keeps.
@@ -945,6 +997,7 @@ mod tests {
             (Runtime::Mariadb, 20),
             (Runtime::Gunicorn, 30),
             (Runtime::Pgbouncer, 15),
+            (Runtime::PhpFpm, 15),
             (Runtime::Node, 40),
         ] {
             assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
@@ -958,11 +1011,15 @@ mod tests {
                 let mut databases = of.calls.iter().filter(|call| is_of(call).protocol().is_of_database());
                 let is_bounded = of.runtime.has_bounded_pools() || is_pooler;
                 assert!(databases.all(|call| is_bounded && call.pool > 0), "seed {}", graph.seed);
+                let is_php = of.runtime == Runtime::PhpFpm;
+                assert!(!is_php || of.workers <= PHP_WORKERS_MOST && of.calls.iter().all(|of| of.pool == 0));
+                assert!(!of.resolves || of.runtime.can_resolve(), "seed {}: {}", graph.seed, of.name);
                 assert!(
                     !of.runtime.is_proxy()
                         || matches!(of.calls.as_slice(), [one] if one.share_percent == 100)
                 );
             }
+            assert!(count_of(&graph.services, Runtime::PhpFpm) <= PHP_MOST, "seed {}", graph.seed);
             let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime.protocol());
             assert!(batch.is_none_or(|protocol| protocol == Protocol::Http), "seed {}", graph.seed);
         }
@@ -993,6 +1050,22 @@ mod tests {
             assert_eq!(ports.len(), graph.services.len(), "seed {}", graph.seed);
         }
         assert!(seen >= 100, "{seen} in {}", all.len());
+    }
+
+    #[test]
+    fn what_runs_beside_a_server_is_a_workload_of_its_service() {
+        let mut seen = 0;
+        for graph in (0..50).map(|seed| Graph::of(seed, 2)) {
+            for (index, of) in graph.services.iter().enumerate() {
+                let mut workloads = vec![of.name.clone()];
+                if of.runtime == Runtime::PhpFpm {
+                    workloads.push(format!("{}-php", of.name));
+                    seen += 1;
+                }
+                assert_eq!(graph.workloads(index), workloads, "seed {}", graph.seed);
+            }
+        }
+        assert!(seen > 0);
     }
 
     #[test]

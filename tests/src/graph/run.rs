@@ -305,7 +305,7 @@ fn relieved(watched: &Watched, loads: Loads, rate: f64, longest: Duration) -> Re
 
 fn injection(graph: &Graph, plan: &Planned, number: usize, [start, end]: [u64; 2]) -> Injection {
     let of = &graph.services[plan.service];
-    let roots = || plan.roots(graph).into_iter().map(|root| graph.services[root].name.clone()).collect();
+    let roots = || plan.roots(graph).into_iter().flat_map(|root| graph.workloads(root)).collect();
     // Nobody knows more of it than where it is dialled.
     let (host, roots) = match plan.is_outside(graph) {
         true => (address(of.host).to_string(), vec![String::new()]),

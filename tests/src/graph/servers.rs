@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ const MARIADB_SETTINGS: &[&str] = &[
     MARIADB_LOG_SIZE,
 ];
 const MARIADB_LOG_SIZE: &str = "--innodb-log-file-size=8M";
+/// In a service's folder: where nginx hands requests to php-fpm.
+const PHP_SOCKET: &str = "php.sock";
+/// What a server is asked before anybody else asks it.
+const REQUEST: &[u8] = b"GET /call HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n";
 /// A server says something within this, or it hangs.
 const SAYS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -58,17 +62,14 @@ const SAYS_WITHIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// A part that it cannot play, a folder that cannot be written.
 pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
-    let written = |name: &str, text: String| {
-        let file = folder.join(name);
-        fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
-        Ok::<_, anyhow::Error>(file)
-    };
+    let written = |name: &str, text: String| write(folder, name, text);
     let mut command;
     match part.runtime {
-        Runtime::Nginx => {
+        Runtime::Nginx | Runtime::PhpFpm => {
+            let is_php = part.runtime == Runtime::PhpFpm;
+            let text = if is_php { before_php(part, folder) } else { proxy(part, folder)? };
             command = Command::new("/usr/sbin/nginx");
-            command.arg("-p").arg(folder).args(["-e", "stderr", "-c"]);
-            command.arg(written("nginx.conf", nginx(part, folder)?)?);
+            command.arg("-p").arg(folder).args(["-e", "stderr", "-c"]).arg(written("nginx.conf", text)?);
         }
         Runtime::Haproxy => {
             command = Command::new("/usr/sbin/haproxy");
@@ -136,6 +137,34 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
+/// The same of what runs beside a server, in a cgroup of its own, and is started before it; most have nothing.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub(super) fn prepare_beside(part: &Part, folder: &Path) -> Result<Option<Command>> {
+    if part.runtime != Runtime::PhpFpm {
+        return Ok(None);
+    }
+    write(folder, "part.json", serde_json::to_string_pretty(part)?)?;
+    write(folder, "service.php", include_str!("../../graph/service.php").to_owned())?;
+    let mut command = Command::new("/usr/sbin/php-fpm8.2");
+    command.args(["-n", "-R", "-F", "-y"]).arg(write(folder, "php-fpm.conf", php_fpm(part, folder))?);
+    Ok(Some(command))
+}
+
+/// The longest queue that a server's sockets are to have, which its host must allow.
+pub(super) fn longest_queue(part: &Part) -> u32 {
+    // At a Unix socket whoever finds the queue full is refused without a packet that anybody could count: it does not happen there, and what fills up
+    // is what stands before.
+    if part.runtime == Runtime::PhpFpm { CONNECTIONS_MAX } else { part.backlog }
+}
+
+fn write(folder: &Path, name: &str, text: String) -> Result<PathBuf> {
+    let file = folder.join(name);
+    fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+    Ok(file)
+}
+
 fn apache(part: &Part, folder: &Path) -> Result<String> {
     let [call] = part.calls.as_slice() else { bail!("Apache passes requests on to one service") };
     let (workers, listen, backlog, to) = (part.workers, part.listen, part.backlog, call.to);
@@ -183,7 +212,7 @@ ProxyPass \"/\" \"http://{to}/\" {kept} retry=0 connectiontimeout={wait_s} timeo
     ))
 }
 
-fn nginx(part: &Part, folder: &Path) -> Result<String> {
+fn proxy(part: &Part, folder: &Path) -> Result<String> {
     let [call] = part.calls.as_slice() else { bail!("nginx passes requests on to one service") };
     let (kept, connection) = match call.pool {
         0 => (String::new(), "close"),
@@ -191,11 +220,37 @@ fn nginx(part: &Part, folder: &Path) -> Result<String> {
             (format!("keepalive {pool}; keepalive_timeout {KEPT_S}s; keepalive_requests 1000000;"), "\"\"")
         }
     };
-    let (listen, backlog, to, wait) = (part.listen, part.backlog, call.to, call.timeout_ms);
+    let (to, wait) = (call.to, call.timeout_ms);
+    let upstream = format!("upstream called {{ server {to} max_fails=0; {kept} }}");
+    let does = format!(
+        "proxy_pass http://called;
+            proxy_http_version 1.1;
+            proxy_set_header Connection {connection};
+            proxy_connect_timeout {wait}ms;
+            proxy_read_timeout {wait}ms;
+            proxy_next_upstream off;"
+    );
+    Ok(nginx(part, folder, &upstream, &does))
+}
+
+fn before_php(part: &Part, folder: &Path) -> String {
+    let does = format!(
+        "fastcgi_pass unix:{folder}/{PHP_SOCKET};
+            fastcgi_param SCRIPT_FILENAME {folder}/service.php;
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param PART {folder}/part.json;",
+        folder = folder.display()
+    );
+    nginx(part, folder, "", &does)
+}
+
+/// nginx with one worker: whom it knows, and what it does with each request.
+fn nginx(part: &Part, folder: &Path, upstream: &str, does: &str) -> String {
+    let (listen, backlog) = (part.listen, part.backlog);
     let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|of| format!("    {of}_temp_path {}/{of};\n", folder.display()))
         .concat();
-    Ok(format!(
+    format!(
         "daemon off;
 user root;
 worker_processes 1;
@@ -204,22 +259,38 @@ events {{ worker_connections {CONNECTIONS_MAX}; multi_accept on; }}
 http {{
     access_log off;
 {temp}    keepalive_requests 1000000;
-    upstream called {{ server {to} max_fails=0; {kept} }}
+    {upstream}
     server {{
         listen {listen} backlog={backlog};
         location / {{
-            proxy_pass http://called;
-            proxy_http_version 1.1;
-            proxy_set_header Connection {connection};
-            proxy_connect_timeout {wait}ms;
-            proxy_read_timeout {wait}ms;
-            proxy_next_upstream off;
+            {does}
         }}
     }}
 }}
 ",
         folder = folder.display()
-    ))
+    )
+}
+
+fn php_fpm(part: &Part, folder: &Path) -> String {
+    let (workers, backlog) = (part.workers, longest_queue(part));
+    // What PHP complains of would stand in the answer.
+    format!(
+        "[global]
+error_log = /dev/stderr
+log_level = warning
+daemonize = no
+[service]
+user = root
+group = root
+listen = {folder}/{PHP_SOCKET}
+listen.backlog = {backlog}
+pm = static
+pm.max_children = {workers}
+php_admin_flag[display_errors] = off
+",
+        folder = folder.display()
+    )
 }
 
 fn haproxy(part: &Part) -> Result<String> {
@@ -336,6 +407,8 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
         }
         // It greets nobody before it has reached the database.
         Runtime::Pgbouncer => Database::open(part)?.exchange(&wire::question(Protocol::Postgres))?,
+        // nginx listens though nobody stands behind it.
+        Runtime::PhpFpm => return Ok(say(part.listen, REQUEST, b"HTTP/1.1 200 ").is_ok()),
         _ => {}
     }
     Ok(true)
@@ -429,9 +502,11 @@ mod tests {
     use super::*;
     use crate::graph::plan::Graph;
 
-    /// All that a server is told: its files, and its command.
+    /// All that a server is told, and what runs beside it: their files, and its command.
     fn told(part: &Part) -> String {
         let folder = tempfile::tempdir().unwrap();
+        let beside = prepare_beside(part, folder.path()).unwrap();
+        assert_eq!(beside.is_some(), part.runtime.beside().is_some(), "{}", part.runtime.name());
         let command = prepare(part, folder.path()).unwrap();
         let arguments: Vec<&str> = command.get_args().filter_map(|of| of.to_str()).collect();
         let names = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
@@ -467,6 +542,7 @@ mod tests {
             Runtime::Memcached,
             Runtime::Gunicorn,
             Runtime::Pgbouncer,
+            Runtime::PhpFpm,
         ];
         for runtime in all {
             assert!(seen.iter().filter(|of| **of == runtime).count() >= 5, "{}: {seen:?}", runtime.name());

@@ -74,6 +74,8 @@ struct Node {
     /// Of one that takes orders, one at a time.
     spoken: Option<Mutex<Spoken>>,
     log: PathBuf,
+    /// What runs beside it, in a cgroup of its own.
+    beside: Option<Box<Node>>,
 }
 
 /// What is said to a service, and what it says.
@@ -84,6 +86,28 @@ struct Spoken {
 }
 
 impl Node {
+    /// It, and what runs beside it.
+    fn all(&self) -> impl Iterator<Item = &Node> {
+        std::iter::once(self).chain(self.beside.as_deref())
+    }
+
+    /// Fails where it has ended.
+    fn still_runs(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} ended, {status}: {}", self.name, one_line(&fs::read_to_string(&self.log)?));
+        }
+        self.beside.as_mut().map_or(Ok(()), |beside| beside.still_runs())
+    }
+
+    fn end(&mut self) {
+        // It may be gone already; what matters is that no zombie stays.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(beside) = &mut self.beside {
+            beside.end();
+        }
+    }
+
     fn spoken(&self) -> Result<MutexGuard<'_, Spoken>> {
         let spoken = self.spoken.as_ref().with_context(|| format!("{} takes no orders", self.name))?;
         Ok(spoken.lock().unwrap_or_else(PoisonError::into_inner))
@@ -172,7 +196,8 @@ impl World {
 
     fn set_limits(&self) -> Result<()> {
         for (host, (cgroup, netns)) in self.hosts.iter().enumerate() {
-            let longest = self.graph.on(host).map(|service| self.graph.services[service].backlog).max();
+            let longest =
+                self.graph.on(host).map(|service| servers::longest_queue(&self.graph.part(service))).max();
             netns.sysctl("net.core.somaxconn", &longest.unwrap_or(128).to_string())?;
             // Half-open connections have a limit of their own; only the accept queue's is to count.
             netns.sysctl("net.ipv4.tcp_max_syn_backlog", "1024")?;
@@ -210,34 +235,41 @@ impl World {
         let folder = self.ground.folder().join(&of.name);
         fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
         let (part, log) = (self.graph.part(service), folder.join("output.log"));
-        let cgroup = host.child(&of.name)?;
-        let name = of.name.clone();
-        let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
         if !of.runtime.takes_orders() {
-            let mut command = servers::prepare(&part, &folder)?;
-            command.env_clear().stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-            let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
-            let mut node = Node { name, cgroup, child, spoken: None, log };
+            let beside = servers::prepare_beside(&part, &folder)?.zip(self.graph.beside(service));
+            let beside = beside.map(|(command, name)| {
+                self.start_server(of.host, &name, command, folder.join("beside.log"))
+            });
+            let beside = beside.transpose()?.map(Box::new);
+            let command = servers::prepare(&part, &folder)?;
+            let mut node = Node { beside, ..self.start_server(of.host, &of.name, command, log)? };
             let what = format!("{} to serve as {}", of.runtime.name(), of.name);
             wait_for(&what, ANSWERS_WITHIN, || {
-                if let Some(status) = node.child.try_wait()? {
-                    bail!(
-                        "{} ended, {status}: {}",
-                        of.runtime.name(),
-                        one_line(&fs::read_to_string(&node.log)?)
-                    );
-                }
+                node.still_runs().with_context(|| format!("start {what}"))?;
                 let ready = netns.inside(|| servers::is_ready(&part))?;
                 Ok(ready.then_some(()))
             })?;
             return Ok(node);
         }
+        let cgroup = host.child(&of.name)?;
+        let name = of.name.clone();
+        let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let file = folder.join("part.json");
         fs::write(&file, serde_json::to_vec_pretty(&part)?)
             .with_context(|| format!("write {}", file.display()))?;
         let mut command = program(of.runtime)?;
         command.arg(&file).stderr(output);
         self.start_obeying(command, netns, name, cgroup, log)
+    }
+
+    /// Starts a server that others made on a host, in a cgroup of its own, without waiting for it.
+    fn start_server(&self, host: usize, name: &str, mut command: Command, log: PathBuf) -> Result<Node> {
+        let (cgroup, netns) = &self.hosts[host];
+        let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        command.env_clear().stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let cgroup = cgroup.child(name)?;
+        let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+        Ok(Node { name: name.to_owned(), cgroup, child, spoken: None, log, beside: None })
     }
 
     fn start_names(&self, host: usize) -> Result<Node> {
@@ -267,7 +299,7 @@ impl World {
         let orders = child.stdin.take().context("a pipe to the service")?;
         let answers = BufReader::new(child.stdout.take().context("a pipe from the service")?);
         let spoken = Some(Mutex::new(Spoken { orders, answers }));
-        let node = Node { name, cgroup, child, spoken, log };
+        let node = Node { name, cgroup, child, spoken, log, beside: None };
         let line = node.spoken().and_then(|mut spoken| node.line(&mut spoken, ANSWERS_WITHIN));
         let line = line.with_context(|| format!("start service {}", node.name))?;
         ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", node.name);
@@ -391,7 +423,8 @@ impl World {
                 Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
             }
             Cause::Pause => {
-                let pids = self.nodes[planned.service].cgroup.pids();
+                let pids: Vec<i32> =
+                    self.nodes[planned.service].all().flat_map(|node| node.cgroup.pids()).collect();
                 let start_unix_ns = unix_ns();
                 let stopped = pids.iter().try_for_each(|pid| signal(*pid, libc::SIGSTOP));
                 std::thread::sleep(Duration::from_millis(ms));
@@ -502,7 +535,7 @@ impl World {
     }
 
     fn keep_logs(&self) -> Result<()> {
-        for node in self.nodes.iter().chain(self.names.iter().flatten()) {
+        for node in self.nodes.iter().flat_map(Node::all).chain(self.names.iter().flatten()) {
             let length = fs::metadata(&node.log).map_or(0, |file| file.len());
             if length > 0 && length <= LOG_BYTES_MAX {
                 fs::create_dir_all(&self.logs).with_context(|| format!("create {}", self.logs.display()))?;
@@ -520,9 +553,7 @@ impl Drop for World {
             complain(&format!("graph: {}", sentence(&error)));
         }
         for node in self.nodes.iter_mut().chain(self.names.iter_mut().flatten()) {
-            // It may be gone already; what matters is that no zombie stays.
-            let _ = node.child.kill();
-            let _ = node.child.wait();
+            node.end();
         }
     }
 }
