@@ -26,7 +26,7 @@ package-deps: build-deps
 
 .PHONY: graph-deps
 graph-deps: build-deps lab-deps
-	@$(ASK) && $(STEP) graph-deps "The service of goroutines is compiled" "40 s" $(SUDO) env "PATH=$$PATH" ./tests/graph/install.sh
+	@$(ASK) && $(STEP) graph-deps "The services of goroutines and of Tomcat are compiled" "40 s" $(SUDO) env "PATH=$$PATH" ./tests/graph/install.sh
 
 .PHONY: python-deps
 python-deps: build-deps

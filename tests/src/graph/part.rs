@@ -37,6 +37,9 @@ pub enum Runtime {
     /// The configurable service in PHP behind nginx, which takes every connection and passes each request on by a Unix socket, and php-fpm, which
     /// has a process for each worker; further requests wait to be accepted there.
     PhpFpm,
+    /// The configurable service in Java as a servlet of Tomcat, with a thread for each request and as many connections as threads; further ones wait
+    /// to be accepted.
+    Tomcat,
 }
 
 impl Runtime {
@@ -58,13 +61,14 @@ impl Runtime {
             Runtime::Gunicorn => "gunicorn",
             Runtime::Pgbouncer => "pgbouncer",
             Runtime::PhpFpm => "php-fpm",
+            Runtime::Tomcat => "tomcat",
         }
     }
 
     /// Whether a service that runs takes every connection at once.
     #[must_use]
     pub fn takes_all(self) -> bool {
-        !matches!(self, Runtime::Threads | Runtime::Apache | Runtime::Gunicorn)
+        !matches!(self, Runtime::Threads | Runtime::Apache | Runtime::Gunicorn | Runtime::Tomcat)
     }
 
     /// Whether it opens as many connections as its calls need, however many it keeps; the others make no more calls at a time than they have
@@ -89,7 +93,7 @@ impl Runtime {
     /// Whether its part says what a request costs it; what one costs the others follows from what they are.
     #[must_use]
     pub fn does_work(self) -> bool {
-        self.takes_orders() || matches!(self, Runtime::Gunicorn | Runtime::PhpFpm)
+        self.takes_orders() || matches!(self, Runtime::Gunicorn | Runtime::PhpFpm | Runtime::Tomcat)
     }
 
     /// Whether its requests may have names resolved, by the C library and on the threads that serve them.

@@ -48,6 +48,8 @@ const APACHE_TIMES: f64 = 1.5;
 const GUNICORN_TIMES: f64 = 3.0;
 /// … PHP has its code read anew for each request, and nginx before it; …
 const PHP_TIMES: f64 = 2.0;
+/// … and Tomcat is made for more, too; …
+const TOMCAT_TIMES: f64 = 2.0;
 /// … while Redis and memcached look up one key, …
 const CACHE_TIMES: f64 = 0.4;
 /// … and pgbouncer passes on what it does not read.
@@ -78,8 +80,14 @@ const PHP: f64 = 0.3;
 /// … one in a graph, for each worker is a process there, too.
 const PHP_MOST: usize = 1;
 const PHP_WORKERS_MOST: u32 = 12;
-/// Which that is is drawn by itself, when all others but poolers are drawn.
+/// Which that is is drawn by itself, when calls and names are drawn.
 const PHP_STREAM: u64 = 0x9e_9b_fc;
+/// The same of those that are Tomcat's, …
+const TOMCATS: f64 = 0.3;
+/// … one in a graph, for a machine of Java takes as much memory as ten of the others.
+const TOMCATS_MOST: usize = 1;
+/// Which that is is drawn by itself, too.
+const TOMCATS_STREAM: u64 = 0x70_3c_a7;
 /// Graphs in which one PostgreSQL is asked through a pgbouncer, of those that have one; …
 const POOLERS: f64 = 0.7;
 /// … which is a service more, of this name …
@@ -440,6 +448,7 @@ fn cost_us(service: &Service) -> f64 {
         Runtime::Apache => APACHE_TIMES,
         Runtime::Gunicorn => GUNICORN_TIMES,
         Runtime::PhpFpm => PHP_TIMES,
+        Runtime::Tomcat => TOMCAT_TIMES,
         Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
         Runtime::Pgbouncer => POOLER_TIMES,
         _ => 1.0,
@@ -506,6 +515,8 @@ impl Draw {
         }
         let mut apart = Draw::new(seed, PHP_STREAM + count as u64);
         apart.some_become(Runtime::PhpFpm, &mut services, PHP, PHP_MOST);
+        let mut apart = Draw::new(seed, TOMCATS_STREAM + count as u64);
+        apart.some_become(Runtime::Tomcat, &mut services, TOMCATS, TOMCATS_MOST);
         let mut apart = Draw::new(seed, POOLERS_STREAM + count as u64);
         let pooler = apart.pooler(&services);
         // Costs are known: the rate that the machine bears follows.
@@ -808,7 +819,7 @@ impl Draw {
                 };
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
-                // Who takes all connections opens more than it keeps.
+                // Who opens as many as its calls need opens more than it keeps.
                 unkept[to] |= pool == 0 || opens_all;
             }
         }
@@ -998,6 +1009,7 @@ mod tests {
             (Runtime::Gunicorn, 30),
             (Runtime::Pgbouncer, 15),
             (Runtime::PhpFpm, 15),
+            (Runtime::Tomcat, 12),
             (Runtime::Node, 40),
         ] {
             assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
@@ -1020,6 +1032,7 @@ mod tests {
                 );
             }
             assert!(count_of(&graph.services, Runtime::PhpFpm) <= PHP_MOST, "seed {}", graph.seed);
+            assert!(count_of(&graph.services, Runtime::Tomcat) <= TOMCATS_MOST, "seed {}", graph.seed);
             let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime.protocol());
             assert!(batch.is_none_or(|protocol| protocol == Protocol::Http), "seed {}", graph.seed);
         }

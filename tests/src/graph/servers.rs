@@ -52,6 +52,23 @@ const MARIADB_SETTINGS: &[&str] = &[
 const MARIADB_LOG_SIZE: &str = "--innodb-log-file-size=8M";
 /// In a service's folder: where nginx hands requests to php-fpm.
 const PHP_SOCKET: &str = "php.sock";
+/// Where Tomcat is installed.
+const TOMCAT_HOME: &str = "/usr/share/tomcat10";
+/// What its machine is told: a compiler that is done within seconds, and takes nothing of the quota later on, and little memory.
+const JAVA_SETTINGS: &[&str] = &[
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xss256k",
+    "-Xms48m",
+    "-Xmx48m",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Djava.util.logging.manager=org.apache.juli.ClassLoaderLogManager",
+];
+/// In place of what Tomcat has every application have: an engine of pages, which searches all libraries when it starts.
+const NO_WEB_XML: &str = "<web-app xmlns=\"https://jakarta.ee/xml/ns/jakartaee\" version=\"6.0\"/>\n";
+/// So many requests have Tomcat's code compiled, while nothing limits its CPU yet.
+const COMPILED_AFTER: u32 = 300;
 /// What a server is asked before anybody else asks it.
 const REQUEST: &[u8] = b"GET /call HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n";
 /// A server says something within this, or it hangs.
@@ -132,9 +149,46 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
             command = postgres::as_its_user("/usr/sbin/pgbouncer");
             command.arg(written("pgbouncer.ini", pgbouncer(part)?)?);
         }
+        Runtime::Tomcat => {
+            for name in ["conf", "logs", "temp", "work"] {
+                let of = folder.join(name);
+                fs::create_dir_all(&of).with_context(|| format!("create {}", of.display()))?;
+            }
+            written("conf/server.xml", tomcat(part))?;
+            written("conf/web.xml", NO_WEB_XML.to_owned())?;
+            let logging = include_str!("../../lab/logging.properties").to_owned();
+            let logging = written("conf/logging.properties", logging)?;
+            let told = written("part.properties", properties(part))?;
+            command = Command::new("/usr/bin/java");
+            command.args(JAVA_SETTINGS).args([
+                format!("-Djava.util.logging.config.file={}", logging.display()),
+                format!("-Djava.io.tmpdir={}", folder.join("temp").display()),
+                format!("-Dcatalina.home={TOMCAT_HOME}"),
+                format!("-Dcatalina.base={}", folder.display()),
+                format!("-Dgraph.part={}", told.display()),
+            ]);
+            let classes = format!("{TOMCAT_HOME}/bin/bootstrap.jar:{TOMCAT_HOME}/bin/tomcat-juli.jar");
+            command.args(["-cp", &classes, "org.apache.catalina.startup.Bootstrap", "start"]);
+        }
         other => bail!("{} is no server as others run it", other.name()),
     }
     Ok(command)
+}
+
+/// The application that Tomcat has, compiled.
+fn application() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("tomcat")
+}
+
+/// Fails where what a server is to run is not compiled.
+///
+/// # Errors
+/// It is not.
+pub(super) fn check_compiled(runtime: Runtime) -> Result<()> {
+    let class = application().join("WEB-INF/classes/Service.class");
+    let is_there = runtime != Runtime::Tomcat || class.exists();
+    ensure!(is_there, "{} is not compiled: run tests/graph/install.sh", class.display());
+    Ok(())
 }
 
 /// The same of what runs beside a server, in a cgroup of its own, and is started before it; most have nothing.
@@ -293,6 +347,49 @@ php_admin_flag[display_errors] = off
     )
 }
 
+/// As many connections as threads, so that further ones wait in the accept queue, as where a thread has a connection and not a request.
+fn tomcat(part: &Part) -> String {
+    let (address, port, backlog) = (part.listen.ip(), part.listen.port(), part.backlog);
+    let workers = part.workers;
+    format!(
+        "<Server port=\"-1\">
+  <Service name=\"Catalina\">
+    <Connector address=\"{address}\" port=\"{port}\" protocol=\"org.apache.coyote.http11.Http11NioProtocol\"
+               maxThreads=\"{workers}\" minSpareThreads=\"{workers}\" maxConnections=\"{workers}\"
+               acceptCount=\"{backlog}\" connectionTimeout=\"10000\" keepAliveTimeout=\"10000\" maxKeepAliveRequests=\"-1\" />
+    <Engine name=\"Catalina\" defaultHost=\"localhost\">
+      <Host name=\"localhost\" appBase=\"webapps\" autoDeploy=\"false\" startStopThreads=\"1\">
+        <Context path=\"\" docBase=\"{application}\" reloadable=\"false\">
+          <JarScanner scanClassPath=\"false\" scanManifest=\"false\" />
+        </Context>
+      </Host>
+    </Engine>
+  </Service>
+</Server>
+",
+        application = application().display()
+    )
+}
+
+/// A part as Java's own library reads it.
+fn properties(part: &Part) -> String {
+    let mut lines = vec![
+        format!("cpu_us={}", part.cpu_us),
+        format!("sleep_us={}", part.sleep_us),
+        format!("allocate_bytes={}", part.allocate_bytes),
+        format!("calls={}", part.calls.len()),
+    ];
+    for (index, call) in part.calls.iter().enumerate() {
+        lines.extend([
+            format!("call.{index}.to={}", call.to),
+            format!("call.{index}.share_percent={}", call.share_percent),
+            format!("call.{index}.pool={}", call.pool),
+            format!("call.{index}.timeout_ms={}", call.timeout_ms),
+        ]);
+    }
+    lines.join("\n") + "\n"
+}
+
 fn haproxy(part: &Part) -> Result<String> {
     let [call] = part.calls.as_slice() else { bail!("HAProxy passes requests on to one service") };
     let (listen, backlog, to, wait) = (part.listen, part.backlog, call.to, call.timeout_ms);
@@ -407,8 +504,11 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
         }
         // It greets nobody before it has reached the database.
         Runtime::Pgbouncer => Database::open(part)?.exchange(&wire::question(Protocol::Postgres))?,
-        // nginx listens though nobody stands behind it.
-        Runtime::PhpFpm => return Ok(say(part.listen, REQUEST, b"HTTP/1.1 200 ").is_ok()),
+        // Both listen before they can serve: nginx though nobody stands behind it, and Tomcat while it loads its application.
+        Runtime::PhpFpm | Runtime::Tomcat => {
+            let times = if part.runtime == Runtime::Tomcat { COMPILED_AFTER } else { 1 };
+            return Ok((0..times).all(|_| say(part.listen, REQUEST, b"HTTP/1.1 200 ").is_ok()));
+        }
         _ => {}
     }
     Ok(true)
@@ -502,6 +602,15 @@ mod tests {
     use super::*;
     use crate::graph::plan::Graph;
 
+    fn texts(folder: &Path) -> String {
+        let paths = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let text = |path: PathBuf| match path.is_dir() {
+            true => texts(&path),
+            false => fs::read_to_string(path).unwrap(),
+        };
+        paths.map(text).collect()
+    }
+
     /// All that a server is told, and what runs beside it: their files, and its command.
     fn told(part: &Part) -> String {
         let folder = tempfile::tempdir().unwrap();
@@ -509,9 +618,7 @@ mod tests {
         assert_eq!(beside.is_some(), part.runtime.beside().is_some(), "{}", part.runtime.name());
         let command = prepare(part, folder.path()).unwrap();
         let arguments: Vec<&str> = command.get_args().filter_map(|of| of.to_str()).collect();
-        let names = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
-        let texts: String = names.map(|name| fs::read_to_string(name).unwrap()).collect();
-        format!("{}\n{texts}", arguments.join(" "))
+        format!("{}\n{}", arguments.join(" "), texts(folder.path()))
     }
 
     #[test]
@@ -543,6 +650,7 @@ mod tests {
             Runtime::Gunicorn,
             Runtime::Pgbouncer,
             Runtime::PhpFpm,
+            Runtime::Tomcat,
         ];
         for runtime in all {
             assert!(seen.iter().filter(|of| **of == runtime).count() >= 5, "{}: {seen:?}", runtime.name());

@@ -28,7 +28,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Memory of a graph's processes, and of what watches them, MiB.
-const MEMORY_MIB: u64 = 1_000;
+const MEMORY_MIB: u64 = 1_100;
 /// A neighbour's share against a host's services, as that of the laboratory's cells.
 const NEIGHBOUR_WEIGHT: f64 = 60.0;
 /// A job at the lowest weight, as that of the laboratory's controls, which gets so much of its host's quota, since a weight protects nobody from who
@@ -191,18 +191,24 @@ impl World {
             let node = world.start_node(service)?;
             world.nodes.insert(0, node);
         }
+        world.set_quotas()?;
         Ok(world)
     }
 
+    /// When all services run: what a server does as it starts may be more than it ever does again, and nobody waits for it then.
+    fn set_quotas(&self) -> Result<()> {
+        let period_us = scenario::LAB.quota_period_us;
+        let mut hosts = self.hosts.iter().zip(&self.graph.hosts);
+        hosts.try_for_each(|((cgroup, _), of)| cgroup.set_cpu_quota(period_us, Some(of.cores)))
+    }
+
     fn set_limits(&self) -> Result<()> {
-        for (host, (cgroup, netns)) in self.hosts.iter().enumerate() {
+        for (host, (_, netns)) in self.hosts.iter().enumerate() {
             let longest =
                 self.graph.on(host).map(|service| servers::longest_queue(&self.graph.part(service))).max();
             netns.sysctl("net.core.somaxconn", &longest.unwrap_or(128).to_string())?;
             // Half-open connections have a limit of their own; only the accept queue's is to count.
             netns.sysctl("net.ipv4.tcp_max_syn_backlog", "1024")?;
-            let cores = self.graph.hosts[host].cores;
-            cgroup.set_cpu_quota(scenario::LAB.quota_period_us, Some(cores))?;
         }
         // Thousands of short connections: a wide range of ports, and those in TIME_WAIT may be used again after a second.
         for (_, netns) in self.hosts.iter().chain([&self.client]) {
@@ -236,6 +242,7 @@ impl World {
         fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
         let (part, log) = (self.graph.part(service), folder.join("output.log"));
         if !of.runtime.takes_orders() {
+            servers::check_compiled(of.runtime)?;
             let beside = servers::prepare_beside(&part, &folder)?.zip(self.graph.beside(service));
             let beside = beside.map(|(command, name)| {
                 self.start_server(of.host, &name, command, folder.join("beside.log"))
