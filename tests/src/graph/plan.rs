@@ -735,7 +735,9 @@ impl Draw {
 
     /// Puts a pgbouncer in the place of a database, which stands behind it from here on, as do all that stood behind the database.
     fn put_before(&mut self, graph: &mut Graph, database: usize, mut pooler: Service) {
-        let host = self.index(graph.hosts.len());
+        // Somebody else's machine has nothing of ours.
+        let own: Vec<usize> = (0..graph.hosts.len()).filter(|of| !graph.hosts[*of].is_outside).collect();
+        let host = own[self.index(own.len())];
         pooler.host = host;
         pooler.backlog = self.held(graph.rates()[database], 20, 40, 32);
         let calls = graph.services.iter().flat_map(|from| &from.calls);
