@@ -120,7 +120,8 @@ fn whom<'a>(
     is_short: &dyn Fn(&TierKey, &Node, u64) -> bool,
 ) -> Option<&'a TierKey> {
     let until = silent.min(at);
-    let (mut there, mut least) = (0.0, None);
+    let mut there = 0.0;
+    let mut least: Option<(f64, &TierKey)> = None;
     for one in view.topology.to_same_address(link) {
         let key = one.to.as_ref()?;
         let slack = view.slack(&one.from.host, &key.host, at);
