@@ -80,8 +80,11 @@ fn what_is_sent_again_at_all_times_is_no_cause_and_what_was_a_moment_ago_is_one(
     assert_eq!(always.root.resource, Resource::Lock, "{always:#?}");
     let sim = Sim::default().act(At::Db, 4000..4500, Do::Unreached).act(At::Db, 6000..6700, Do::Unreached);
     let all = last_versions(&outputs(&Config::default(), inputs(&sim.run())));
-    let roots: Vec<Resource> =
-        all.iter().filter(|incident| !incident.drops.is_empty()).map(|incident| incident.root.resource).collect();
+    let roots: Vec<Resource> = all
+        .iter()
+        .filter(|incident| !incident.drops.is_empty())
+        .map(|incident| incident.root.resource)
+        .collect();
     assert!(!roots.is_empty() && roots.iter().all(|root| *root == Resource::Network), "{roots:?}");
 }
 

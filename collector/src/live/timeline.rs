@@ -72,11 +72,9 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
         Resource::CpuSteal => Some("cpu_steal_ratio"),
         Resource::Io => Some("blocked_io_tasks"),
         Resource::Memory => Some("memory_stall_tasks"),
-        Resource::Lock
-        | Resource::Pause
-        | Resource::EventLoop
-        | Resource::Dns
-        | Resource::Network => Some("requests_answered"),
+        Resource::Lock | Resource::Pause | Resource::EventLoop | Resource::Dns | Resource::Network => {
+            Some("requests_answered")
+        }
         Resource::Burst => Some("requests_received"),
         Resource::Unexplained => None,
     }

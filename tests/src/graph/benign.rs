@@ -58,7 +58,8 @@ impl Benign {
     pub fn all(graph: &Graph) -> impl Iterator<Item = Benign> + '_ {
         let reloads: Vec<usize> =
             (0..graph.services.len()).filter(|of| can_reload(graph.services[*of].runtime)).collect();
-        let calls = |service: usize| (0..graph.services[service].calls.len()).map(move |call| (service, call));
+        let calls =
+            |service: usize| (0..graph.services[service].calls.len()).map(move |call| (service, call));
         let away = |(service, call): &(usize, usize)| {
             let of = &graph.services[*service];
             graph.services[of.calls[*call].to].host != of.host

@@ -931,7 +931,12 @@ mod tests {
     fn whoever_is_outside_is_asked_on_connections_that_are_kept_and_stands_alone() {
         for (graph, _) in graphs() {
             for of in (0..graph.services.len()).filter(|of| graph.is_outside(*of)) {
-                assert_eq!(graph.on(graph.services[of].host).collect::<Vec<_>>(), [of], "seed {}", graph.seed);
+                assert_eq!(
+                    graph.on(graph.services[of].host).collect::<Vec<_>>(),
+                    [of],
+                    "seed {}",
+                    graph.seed
+                );
                 let calls = graph.services.iter().flat_map(|from| &from.calls);
                 assert!(calls.filter(|call| call.to == of).all(|call| call.pool > 0), "seed {}", graph.seed);
                 assert!(graph.services[of].calls.is_empty() && of > 0);

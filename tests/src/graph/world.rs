@@ -244,9 +244,8 @@ impl World {
         if !of.runtime.takes_orders() {
             servers::check_compiled(of.runtime)?;
             let beside = servers::prepare_beside(&part, &folder)?.zip(self.graph.beside(service));
-            let beside = beside.map(|(command, name)| {
-                self.start_server(of.host, &name, command, folder.join("beside.log"))
-            });
+            let beside = beside
+                .map(|(command, name)| self.start_server(of.host, &name, command, folder.join("beside.log")));
             let beside = beside.transpose()?.map(Box::new);
             let command = servers::prepare(&part, &folder)?;
             let mut node = Node { beside, ..self.start_server(of.host, &of.name, command, log)? };

@@ -43,8 +43,9 @@ pub(super) fn episode(
         return None;
     }
     // Of those behind one address it is not told whose the calls are: one of them stands for all.
-    let one_of_each =
-        |link: &&Link| view.topology.to_same_address(link).next().is_some_and(|first| std::ptr::eq(first, *link));
+    let one_of_each = |link: &&Link| {
+        view.topology.to_same_address(link).next().is_some_and(|first| std::ptr::eq(first, *link))
+    };
     let links = view.topology.down(here).filter(one_of_each);
     let found = links.filter_map(|link| of_link(view, link, node, at, is_short));
     let mut most = found.max_by_key(|episode| episode.lost.as_ref().map_or(0, |lost| lost.calls))?;
@@ -127,7 +128,8 @@ fn whom<'a>(
         let slack = view.slack(&one.from.host, &key.host, at);
         let moment = at.saturating_add(slack);
         let node = view.around(key, moment)?;
-        let is_seen = view.history.measures_requests(&key.host) && ran(view, &key.host, (first, until), moment);
+        let is_seen =
+            view.history.measures_requests(&key.host) && ran(view, &key.host, (first, until), moment);
         if !is_seen || is_short(key, &node, moment) {
             return None;
         }
@@ -141,7 +143,8 @@ fn whom<'a>(
         let during = u64::midpoint(first, until)..=until;
         there += held(&risen.waiting, risen.called.usual, &queued, level, during, slack);
         let received = node.tier.map(|s| s.received);
-        let part = average(received.range(first + 1, silent).map(|(_, n)| *n)) / usual(&received, first).max(RATE_MIN);
+        let part = average(received.range(first + 1, silent).map(|(_, n)| *n))
+            / usual(&received, first).max(RATE_MIN);
         if least.is_none_or(|(fell, _)| part < fell) {
             least = Some((part, key));
         }
@@ -164,6 +167,7 @@ fn sent_again(sample: &CallSample) -> u64 {
 /// In the mean of the windows before in which nobody waited, as a link that was lost a moment ago is not usual; `None`: too few are known.
 fn usually_sent_again(calls: &Series<CallSample>, risen: &Risen, first: u64) -> Option<f64> {
     let nobody_waits = |index: u64| risen.waiting.get(index).is_some_and(|n| risen.called.is_gone(*n));
-    let before = || calls.range(calls.first, first.saturating_sub(1)).filter(|(index, _)| nobody_waits(*index));
+    let before =
+        || calls.range(calls.first, first.saturating_sub(1)).filter(|(index, _)| nobody_waits(*index));
     (before().count() >= PAST_WINDOWS).then(|| average(before().map(|(_, s)| sent_again(s) as f64)))
 }

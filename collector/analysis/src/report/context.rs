@@ -202,7 +202,8 @@ impl Report<'_> {
         let at = self.at(host);
         let calls = self.view.calls(link, at);
         let after = if link.to.is_none() { LOST_AFTER } else { 0 };
-        let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset).saturating_add(after).min(self.now));
+        let (from, to) =
+            (onset.saturating_sub(LOST_BEFORE), at.max(onset).saturating_add(after).min(self.now));
         let sum = |from, to| {
             let all = calls.range(from, to);
             all.fold((0_u64, 0_usize), |(sum, count), (_, s)| {

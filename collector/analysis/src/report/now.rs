@@ -275,8 +275,15 @@ mod tests {
         let of = |resource, doing| {
             let mut it = incident(resource);
             let frames = ["lll_lock_wait", "serve"].map(str::to_owned).to_vec();
-            it.root.code =
-                vec![Code { doing, pid: 7, comm: "mariadbd".into(), percent: 89, samples: 16, frames, cut: false }];
+            it.root.code = vec![Code {
+                doing,
+                pid: 7,
+                comm: "mariadbd".into(),
+                percent: 89,
+                samples: 16,
+                frames,
+                cut: false,
+            }];
             said(&it).unwrap()
         };
         let lock = of(Resource::Lock, Doing::Waiting);

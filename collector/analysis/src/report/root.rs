@@ -15,8 +15,8 @@ use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeSet;
 use tailwater_model::incident::{
-    Also, Alternative, LockHolder, LockThread, Locks, LostPackets, Order, Replicas, Resource, Root, Saturated,
-    ThreadLock,
+    Also, Alternative, LockHolder, LockThread, Locks, LostPackets, Order, Replicas, Resource, Root,
+    Saturated, ThreadLock,
 };
 use tailwater_model::window::{Blocking, EntityId, HostWindow, LockedThreads};
 

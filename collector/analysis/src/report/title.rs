@@ -75,7 +75,11 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
     };
     let also = |other: &Also| {
         let at = name(&other.root.host, &other.root.workload, &other.root.tier);
-        format!("; for {:.0} % of what waited {}", 100.0 * other.share, self::cause(&other.root, &at, false, &name))
+        format!(
+            "; for {:.0} % of what waited {}",
+            100.0 * other.share,
+            self::cause(&other.root, &at, false, &name)
+        )
     };
     let also: String = incident.also.iter().map(also).collect();
     // Whoever waits still is not counted yet, only expected.

@@ -329,7 +329,10 @@ impl LostPackets {
     #[must_use]
     pub fn told(&self) -> String {
         let calls = if self.calls == 1 { "call" } else { "calls" };
-        format!("{} {calls} waited that the other end did not have, and {} segments were sent again", self.calls, self.resent)
+        format!(
+            "{} {calls} waited that the other end did not have, and {} segments were sent again",
+            self.calls, self.resent
+        )
     }
 }
 
