@@ -76,6 +76,7 @@ fn truth_of(sim: &Sim) -> serde_json::Value {
             Do::Pause => &["pause"],
             Do::Lock => &["lock"],
             Do::Disk => &["io"],
+            Do::Unreached => &["network"],
             // It fills the tier's quota, and what is throttled then is by its own load.
             Do::Costly(_) => &["cpu", "cpu_throttled"],
         };

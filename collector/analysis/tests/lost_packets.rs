@@ -91,7 +91,7 @@ fn what_is_sent_again_at_all_times_is_no_cause_and_what_was_a_moment_ago_is_one(
 /// Answers that go on come to whoever has no time to read them.
 #[test]
 fn calls_that_are_answered_on_are_not_lost() {
-    let on = edges(|_, edge| edge.answered = edge.answered.max(40));
+    let on = edges(|_, edge| edge.answered = edge.answered.max(80));
     assert_ne!(on.root.resource, Resource::Network, "{on:#?}");
 }
 
