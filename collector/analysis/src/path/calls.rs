@@ -13,7 +13,7 @@ use tailwater_model::window::is_pool_used_up;
 /// else the answers wait in the caller.
 pub(super) const ARRIVED_RATIO: f64 = 0.3;
 /// Calls that use up a pool account for their caller's growth with this part of it: the others wait for a connection, unseen.
-const POOL_EXPLAINS: f64 = 0.2;
+pub(super) const POOL_EXPLAINS: f64 = 0.2;
 
 /// Calls along a link that rose with the queue of their caller, and account for a part of it.
 pub(super) struct Risen {

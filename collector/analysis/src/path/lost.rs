@@ -5,7 +5,7 @@
 //! short of something), and whoever no agent sees, or sees no requests of. Sources: RFC 6298 (the first time-out is 200 ms on Linux, and doubles; that of a SYN
 //! is a second), RFC 8985 (a tail loss probe).
 
-use super::calls::{ARRIVED_RATIO, Risen, held, risen};
+use super::calls::{ARRIVED_RATIO, POOL_EXPLAINS, Risen, held, risen};
 use super::view::{Node, PEAK_AFTER, View, stands};
 use crate::config::RETRY_WINDOWS;
 use crate::episode::stall::RATE_MIN;
@@ -65,7 +65,8 @@ fn of_link(
 ) -> Option<Episode> {
     link.to.as_ref()?;
     let calls = view.calls(link, at);
-    let risen = risen(view, link, &calls, node, at, view.thresholds.explained_ratio)?;
+    // A pool may have no more connections than those that are dialled in vain: the others wait for one of them, unseen.
+    let risen = risen(view, link, &calls, node, at, POOL_EXPLAINS)?;
     let (called, first) = (risen.called, risen.called.onset);
     // The window in which the first were lost still had answers.
     let answered = calls.map(|s| s.answered);
