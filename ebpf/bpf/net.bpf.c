@@ -25,6 +25,7 @@
 #include "net_turns.h"
 #include "net_unix.h"
 #include "net_lookups.h"
+#include "net_frames.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -151,6 +152,7 @@ static __always_inline int received(struct sock *sk, int length, int flags, cons
 {
 	struct connection *c;
 	struct tcp_sock *tp;
+	bool streams;
 	struct hook h;
 
 	if (flags & (MSG_PEEK | MSG_ERRQUEUE))
@@ -163,11 +165,18 @@ static __always_inline int received(struct sock *sk, int length, int flags, cons
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	if (c && c->phase == PHASE_MULTIPLEXED) {
+	streams = c && has_streams(c);
+	if (streams || (c && c->phase == PHASE_MULTIPLEXED)) {
 		if (c->role != ROLE_ACCEPTED)
 			return 0;
 		hook_enter(&h);
-		multiplexed_read(&h, c, !unread_bytes(sk, tp));
+		/* Of streams the first bytes are known before anybody reads, so this may be the first use of their connection. */
+		if (streams && !c->used)
+			first_use(&h, c, false);
+		if (streams)
+			streams_read(&h, c);
+		else
+			multiplexed_read(&h, c, !unread_bytes(sk, tp));
 		hook_exit(&h);
 		return 0;
 	}
@@ -334,10 +343,6 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 #define REASON_IS(name)                                                                \
 	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
 	 reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
-
-/* Bytes of a TCP header before that of SYN, ACK and RST, and ACK in that one (RFC 9293, 3.1). */
-#define TCP_FLAGS_AT 13
-#define TCP_FLAG_ACK 0x10
 
 /*
  * What a listener discards without counting it (tcp_v4_do_rcv, cookie_v4_check): a broken checksum, an ACK that belongs to nothing, and
@@ -576,4 +581,22 @@ int net_unix_walk(struct bpf_iter__bpf_map_elem *ctx)
 	unix_connection_looked_at(&h, at, u);
 	hook_exit(&h);
 	return 0;
+}
+
+/*
+ * Packets of TCP as they come, and as they go: attached to the root of cgroups where the configuration wants the streams of HTTP/2 counted, and never else. They
+ * run for every packet of the machine, of which most end at the first look at their socket; all of them pass.
+ */
+SEC("cgroup_skb/ingress")
+int net_frames_in(struct __sk_buff *skb)
+{
+	(void)PRICED(packet_passes(skb, true));
+	return 1;
+}
+
+SEC("cgroup_skb/egress")
+int net_frames_out(struct __sk_buff *skb)
+{
+	(void)PRICED(packet_passes(skb, false));
+	return 1;
 }

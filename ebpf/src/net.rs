@@ -563,11 +563,13 @@ pub struct NetLosses {
     pub unix_refusals_unnamed: u64,
     pub lookups_untracked: u64,
     pub slow_turns: u64,
+    pub connections_unfollowed: u64,
+    pub streams_untracked: u64,
 }
 
 impl NetLosses {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 11;
+    pub const WORDS: usize = 13;
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
@@ -583,6 +585,8 @@ impl NetLosses {
             unix_refusals_unnamed,
             lookups_untracked,
             slow_turns,
+            connections_unfollowed,
+            streams_untracked,
         ] = words;
         Self {
             listeners_folded,
@@ -596,6 +600,8 @@ impl NetLosses {
             unix_refusals_unnamed,
             lookups_untracked,
             slow_turns,
+            connections_unfollowed,
+            streams_untracked,
         }
     }
 }

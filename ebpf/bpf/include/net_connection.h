@@ -20,7 +20,14 @@ enum phase {
 	PHASE_IDLE,
 	PHASE_ACTIVE, /* a request was read, or a call sent, and not yet answered */
 	PHASE_MULTIPLEXED, /* several exchanges at once: no turns are told of it, but pieces, bytes and silence (net_multiplexed.h) */
+	PHASE_STREAMS, /* several as well, each of which is known by the headers of its frames (net_frames.h): neither turns nor pieces are told */
 	PHASE_CLOSED,
+};
+/* Whether the headers of a connection's frames are read, where they are (net_frames.h). */
+enum framed {
+	FRAMES_UNKNOWN, /* nothing was seen of it yet */
+	FRAMES_FOLLOWED,
+	FRAMES_NONE, /* it has none, or some were missed: no packet of it is looked at any more */
 };
 enum unread {
 	UNREAD_NONE,
@@ -47,6 +54,7 @@ struct directions {
 	__u8 seen; /* since the turn began: SEEN_* */
 	__u8 out_alone; /* the last piece out was a small one, apart from the one before */
 	__u8 came; /* the last piece in: CAME_* */
+	__u8 framed; /* FRAMES_*; here because it begins anew with each connection of a socket */
 };
 
 struct connection {
@@ -70,6 +78,8 @@ struct connection {
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
+	__u32 streams; /* PHASE_STREAMS: requests that were read, or calls, and have no answer */
+	__u32 unread_streams; /* PHASE_STREAMS, accepted: requests that came, and that nobody has read */
 	struct directions directions;
 };
 
@@ -581,6 +591,7 @@ static __always_inline void turn_ended(struct hook *h, struct connection *c, __u
 }
 
 #include "net_multiplexed.h"
+#include "net_streams.h"
 #include "net_meetings.h"
 
 /* This side sent its FIN, or the connection is gone. Any number of calls count once. */
@@ -597,6 +608,8 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		turn_ended(h, c, ENDED_ABORTED);
 	else if (before == PHASE_MULTIPLEXED)
 		multiplexed_ended(h, c);
+	else if (cfg_frame_headers && before == PHASE_STREAMS)
+		streams_dropped(h, c);
 	meeting_noted(c->cookie, c->slot, c->role == ROLE_ACCEPTED, true);
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);

@@ -248,5 +248,7 @@ struct net_losses {
 	__u64 unix_refusals_unnamed; /* by one of several full Unix listeners */
 	__u64 lookups_untracked; /* no socket storage */
 	__u64 slow_turns; /* ring buffer full */
+	__u64 connections_unfollowed; /* whose frames were followed, until the header of one was missed */
+	__u64 streams_untracked; /* no place in the table of open ones */
 };
 #endif

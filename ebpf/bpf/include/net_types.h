@@ -9,6 +9,12 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+/* Bytes of a TCP header before those of its own length (in the upper half of one, in words of 32 bits) and of its flags (RFC 9293, 3.1). */
+#define TCP_LENGTH_AT 12
+#define TCP_FLAGS_AT 13
+#define TCP_FLAG_SYN 0x02
+#define TCP_FLAG_RST 0x04
+#define TCP_FLAG_ACK 0x10
 #define EINTR 4
 #define EAGAIN 11
 #define ERESTARTSYS 512 /* include/linux/errno.h: a wait that a signal ended */
@@ -47,6 +53,17 @@ struct bpf_timer {
 } __attribute__((aligned(8)));
 
 struct request_sock;
+
+/*
+ * include/uapi/linux/bpf.h: part of the ABI. What a program at the packets of cgroups is given, up to the last field that is used; a load of one is
+ * rewritten by the kernel, so it is relocated by nobody.
+ */
+struct bpf_sock;
+struct __sk_buff {
+	__u32 len; /* from the network's header on */
+	__u32 others[41];
+	struct bpf_sock *sk;
+};
 
 /* net/core/bpf_sk_storage.c; as bpf_iter_meta of vmlinux/kernel.h */
 struct bpf_map;

@@ -34,6 +34,8 @@
 #define bpf_htons(v) __builtin_bswap16(v)
 #define bpf_ntohs(v) __builtin_bswap16(v)
 #define bpf_htonl(v) __builtin_bswap32(v)
+#define bpf_ntohl(v) __builtin_bswap32(v)
+#define bpf_be64_to_cpu(v) __builtin_bswap64(v)
 #define bpf_get_smp_processor_id() 0U
 #define bpf_get_current_pid_tgid() 7ULL
 #define bpf_get_current_task_btf() (&running_task)
@@ -52,6 +54,8 @@
 #define bpf_timer_set_callback(...) 0L
 #define bpf_timer_start(...) 0L
 #define bpf_skc_to_tcp_sock(sk) ((struct tcp_sock *)(sk))
+#define bpf_sk_fullsock(sk) (sk)
+#define bpf_skb_load_bytes(...) 0L
 
 /* Of another name than the variable in which the hooks keep what they are told. */
 static struct task_struct running_task;
@@ -119,6 +123,7 @@ static void *bpf_sk_storage_get(const void *map, const void *sk, const void *val
 
 /* A few steps of the clock. */
 #define VERY_LONG_NS 4000ULL
+#define STREAMS_ARE_COUNTED 1
 #include "net.bpf.c"
 
 _Static_assert(sizeof(struct listener_states) <= VALUE_BYTES && sizeof(struct listener_log_entry) <= VALUE_BYTES, "VALUE_BYTES");
@@ -175,6 +180,59 @@ static void is_destroyed(void)
 	destroyed(sk);
 }
 
+/* What the headers of frames tell, where they are followed: those of two packets pass at once, one each way. `streams_open`: those that have not ended. */
+static int streams_open;
+
+static bool passes(void)
+{
+	return connection.directions.framed == FRAMES_FOLLOWED && connection.phase != PHASE_CLOSED;
+}
+
+static void asks_on_a_stream(void)
+{
+	struct hook h;
+
+	if (!passes())
+		return;
+	hook_enter(&h);
+	streams_open++;
+	stream_began(&h, &connection);
+	hook_exit(&h);
+}
+
+static void a_stream_ends(__u32 how)
+{
+	struct hook h;
+
+	if (!passes() || !streams_open)
+		return;
+	hook_enter(&h);
+	streams_open--;
+	stream_ended(&h, &connection, how, 1000);
+	hook_exit(&h);
+}
+
+static void is_answered_on_a_stream(void)
+{
+	a_stream_ends(ENDED_ANSWERED);
+}
+
+static void has_a_stream_reset(void)
+{
+	a_stream_ends(ENDED_ABORTED);
+}
+
+static void loses_a_header(void)
+{
+	struct hook h;
+
+	if (!passes())
+		return;
+	hook_enter(&h);
+	streams_lost(&h, &connection);
+	hook_exit(&h);
+}
+
 struct event {
 	const char *name;
 	void (*happens)(void);
@@ -183,8 +241,14 @@ struct event {
 static const struct event EVENTS[] = {
 	{ "comes", comes },		  { "is read", is_read },   { "is written", is_written },
 	{ "is shut down", is_shut_down }, { "is reset", is_reset }, { "is destroyed", is_destroyed },
+	{ "asks on a stream", asks_on_a_stream },
+	{ "is answered on a stream", is_answered_on_a_stream },
+	{ "has a stream reset", has_a_stream_reset },
+	{ "loses a header", loses_a_header },
 };
-#define EVENTS_OF_ALL (sizeof(EVENTS) / sizeof(EVENTS[0]))
+/* The last four are of streams. */
+#define EVENTS_OF_STREAMS (sizeof(EVENTS) / sizeof(EVENTS[0]))
+#define EVENTS_OF_TURNS (EVENTS_OF_STREAMS - 4)
 
 /* How a connection is before. */
 static void is_new(void)
@@ -224,6 +288,16 @@ static void is_multiplexed_already(void)
 	comes();
 }
 
+/* One of two was read. */
+static void is_followed(void)
+{
+	connection.phase = PHASE_STREAMS;
+	connection.directions.framed = FRAMES_FOLLOWED;
+	asks_on_a_stream();
+	is_read();
+	asks_on_a_stream();
+}
+
 static const struct event BEFORE[] = {
 	{ "new", is_new },
 	{ "asked", is_asked },
@@ -231,6 +305,7 @@ static const struct event BEFORE[] = {
 	{ "asked anew", is_asked_anew },
 	{ "answered", is_answered },
 	{ "multiplexed", is_multiplexed_already },
+	{ "followed", is_followed },
 };
 #define BEFORE_OF_ALL (sizeof(BEFORE) / sizeof(BEFORE[0]))
 
@@ -244,6 +319,7 @@ static void begins(const struct event *as, bool to_be_known)
 	values_used = 0;
 	memset(&tcp, 0, sizeof(tcp));
 	memset(&connection, 0, sizeof(connection));
+	streams_open = 0;
 	running_task.cgroups = &groups;
 	groups.dfl_cgrp = &group;
 	group.kn = &node;
@@ -367,17 +443,18 @@ int main(void)
 	for (unsigned b = 0; b < 2 * BEFORE_OF_ALL; b++) {
 		const struct event *as = &BEFORE[b / 2];
 		bool to_be_known = b % 2;
+		unsigned events = as->happens == is_followed ? EVENTS_OF_STREAMS : EVENTS_OF_TURNS;
 
-		for (unsigned r = 0; r < EVENTS_OF_ALL; r++) {
+		for (unsigned r = 0; r < events; r++) {
 			const struct event *runs = &EVENTS[r];
 			int steps, ignored;
 
 			memset(now.others, 0, sizeof(now.others));
 			wrong += stands(as, to_be_known, runs, &steps);
 			cases++;
-			for (unsigned e = 0; e < EVENTS_OF_ALL * EVENTS_OF_ALL; e++) {
-				now.others[0].event = &EVENTS[e / EVENTS_OF_ALL];
-				now.others[1].event = &EVENTS[e % EVENTS_OF_ALL];
+			for (unsigned e = 0; e < events * events; e++) {
+				now.others[0].event = &EVENTS[e / events];
+				now.others[1].event = &EVENTS[e % events];
 				if (two_read(runs))
 					continue;
 				for (int i = 0; i < steps; i++) {
