@@ -78,6 +78,16 @@ pub struct Layer {
         env = "TAILWATER_AGENT_STACKS"
     )]
     pub stacks: Option<bool>,
+    /// Count the streams of HTTP/2 without TLS (h2c, gRPC) as requests, by the nine bytes before each frame: the one thing that is read of what
+    /// programs send each other; looks at every packet of the machine, and needs CAP_NET_ADMIN [default: false]
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        env = "TAILWATER_AGENT_FRAME_HEADERS"
+    )]
+    pub frame_headers: Option<bool>,
     /// Do what a collector that proves who it is asks for: windows to a batch, signals left out; false: nothing of it [default: true]
     #[arg(long, value_name = "true|false", env = "TAILWATER_AGENT_TAKE_CONFIGURATION")]
     pub take_configuration: Option<bool>,
@@ -213,6 +223,7 @@ pub struct Config {
     pub poll_only: bool,
     pub lock_holders: bool,
     pub stacks: bool,
+    pub frame_headers: bool,
     pub take_configuration: bool,
     #[serde(flatten)]
     pub late: Late,
@@ -553,6 +564,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         poll_only: poll_only.unwrap_or(false),
         lock_holders: pick!(lock_holders).1.unwrap_or(false),
         stacks: pick!(stacks).1.unwrap_or(false),
+        frame_headers: pick!(frame_headers).1.unwrap_or(false),
         take_configuration: pick!(take_configuration).1.unwrap_or(true),
         late,
         cpu_budget_ratio,

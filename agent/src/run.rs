@@ -290,6 +290,7 @@ fn wanted<'a>(config: &Config, disabled: &'a BTreeSet<SignalKind>, outside: &'a 
         disabled,
         poll_only: config.poll_only,
         stacks: config.stacks.then_some(outside),
+        frame_headers: config.frame_headers,
         helper: Some(Path::new(THIS)),
         late: config.late,
     }

@@ -10,10 +10,15 @@ use crate::attach::skipped::skipped_runs;
 use crate::attach::storage::{self, Owner};
 use crate::attach::window_log::{Log, LogMaps, LogShape};
 use aya::maps::{Array, Map, MapData};
-use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
+use aya::programs::{
+    BtfTracePoint, CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, FEntry, FExit, Iter, ProgramError,
+    ProgramFd,
+};
 use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::Path;
 use tailwater_ebpf::record::Record;
 
 /// What can go wrong from object bytes to attached programs.
@@ -228,6 +233,47 @@ impl LoadedObject {
             hook: place.to_string(),
             reason: reason(&error),
         })
+    }
+
+    /// Loads two programs that see the packets of a cgroup's sockets, those that come and those that go, and attaches both or none. Others' programs
+    /// there stay.
+    pub fn attach_to_packets(
+        &mut self,
+        incoming: &str,
+        outgoing: &str,
+        cgroup: &Path,
+    ) -> Result<(), LoadError> {
+        let both = [(incoming, CgroupSkbAttachType::Ingress), (outgoing, CgroupSkbAttachType::Egress)];
+        let unopened = |error: std::io::Error| self.kept_from_packets(incoming, cgroup, error.to_string());
+        let folder = File::open(cgroup).map_err(unopened)?;
+        // First: what the kernel takes, it takes of both.
+        for (program, _) in both {
+            let loaded = self.packet_program(program)?.load();
+            loaded.map_err(|error| self.kept_from_packets(program, cgroup, reason(&error)))?;
+        }
+        for (program, of) in both {
+            // A link stands beside what others attached, whatever is said of it here; a kernel refuses one that says it (cgroup_bpf_link_attach).
+            let attached = self.packet_program(program)?.attach(&folder, of, CgroupAttachMode::Single);
+            if let Err(error) = attached {
+                for (program, _) in both {
+                    // What it takes back cannot be refused, and what is not there need not be.
+                    let _ = self.packet_program(program)?.unload();
+                }
+                return Err(self.kept_from_packets(program, cgroup, reason(&error)));
+            }
+        }
+        Ok(())
+    }
+
+    fn packet_program(&mut self, program: &str) -> Result<&mut CgroupSkb, LoadError> {
+        let object = self.object;
+        let missing = || LoadError::Missing { object, kind: "program of packets", name: program.to_owned() };
+        self.ebpf.program_mut(program).and_then(|found| found.try_into().ok()).ok_or_else(missing)
+    }
+
+    fn kept_from_packets(&self, program: &str, cgroup: &Path, why: String) -> LoadError {
+        let hook = format!("the packets of {}", cgroup.display());
+        LoadError::Program { object: self.object, program: program.to_owned(), hook, reason: why }
     }
 
     /// Loads an iterator program over the kernel's objects of kind `target` and binds it to them.

@@ -60,6 +60,8 @@ pub struct Wanted<'a> {
     pub poll_only: bool,
     /// Tell which code runs and waits, but for those outside of the scope; `None`: nobody's.
     pub stacks: Option<&'a Outside>,
+    /// Count the streams of HTTP/2 by the headers of their frames.
+    pub frame_headers: bool,
     /// This program, for what another process does.
     pub helper: Option<&'a Path>,
     /// When an answer is late.
@@ -115,6 +117,7 @@ impl Attached {
                 edges_max: EDGES_MAX,
                 late: wanted.late,
                 helper: wanted.helper,
+                frame_headers: wanted.frame_headers.then_some(mounts),
             };
             priced(NetSignals::attach(&config)?, NetSignals::price)
         });

@@ -5,13 +5,16 @@
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::price::Price;
+use crate::attach::privilege;
 use crate::attach::storage::Owner;
 use crate::attach::window_log::LogShape;
 use crate::config::Late;
+use crate::name::cgroup::Mounts;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{self, ConnectionEnd, ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
+use caps::Capability;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -65,6 +68,8 @@ pub struct NetConfig<'a> {
     pub late: Late,
     /// This program, which walks other network namespaces as a process of its own; without, a thread does.
     pub helper: Option<&'a Path>,
+    /// Where cgroups are mounted, if streams of HTTP/2 are to be counted by the headers of frames; `None`: no packet is looked at.
+    pub frame_headers: Option<&'a Mounts>,
 }
 
 /// The programs that see one moment, by the name of the first, and where one of them attached, or why none did.
@@ -160,6 +165,22 @@ fn see_lookups(object: &mut LoadedObject, btf: &KernelBtf, hooks: &[Hook]) -> Re
     Ok(())
 }
 
+/// Streams of HTTP/2 that may be open on the machine at once: 6 MB where they are counted.
+const OPEN_STREAMS: u32 = 65_536;
+
+/// Where the headers of frames are seen, as people read it.
+const FRAMES_PLACE: &str = "cgroup_skb/ingress, cgroup_skb/egress";
+
+/// Has the headers of frames read, of the packets of all sockets: what is attached to the root of cgroups holds for those below it. An error says what to do.
+fn see_frames(object: &mut LoadedObject, mounts: &Mounts) -> Result<(), String> {
+    let root = mounts.unified.as_deref().ok_or("no cgroup version 2 tree is mounted")?;
+    if !privilege::has(Capability::CAP_NET_ADMIN) {
+        let why = "this agent has no CAP_NET_ADMIN, without which nothing is attached to packets";
+        return Err(format!("{why}; examples/frame-headers.conf in its documentation gives it to the unit"));
+    }
+    object.attach_to_packets("net_frames_in", "net_frames_out", root).map_err(|error| error.to_string())
+}
+
 /// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
 const TIMER_REFUSED: [&str; 2] = ["bpf_timer", "unknown#169"];
 
@@ -177,6 +198,8 @@ pub struct NetSignals {
     lookups: Lookups,
     slow: Slow,
     hooks: Vec<Hook>,
+    /// Whether the headers of frames are read, or why not; `None`: nobody wants it.
+    frames: Option<Result<(), String>>,
     walker: Walker,
     looking: Looking,
     _ticker: Option<Repeated>,
@@ -217,6 +240,13 @@ impl NetSignals {
             .global("cfg_late_us", config.late.late_ms.saturating_mul(1_000))
             .global("cfg_very_late_us", config.late.very_late_ms.saturating_mul(1_000))
             .global("cfg_timer", u32::from(looking == Looking::Timer));
+        if config.frame_headers.is_some() {
+            // Programs at the packets of cgroups may be preempted, whatever the kernel.
+            plan = plan
+                .global("cfg_frame_headers", 1)
+                .global("cfg_preempted", 1)
+                .max_entries("open_streams", OPEN_STREAMS);
+        }
         for map in [
             "listener_levels",
             "listener_states",
@@ -265,6 +295,11 @@ impl NetSignals {
             }
             hooks.push(Hook { name, at });
         }
+        // Last of the hooks: what they see belongs to connections that the others know.
+        let frames = config.frame_headers.map(|mounts| see_frames(&mut object, mounts));
+        if let Some(Err(error)) = &frames {
+            tracing::warn!("frame_headers: streams of HTTP/2 are not counted: {error}");
+        }
         let asked = see_lookups(&mut object, config.btf, &hooks);
         let lookups = Lookups::open(&mut object, config.btf, asked, config.epoch_offset_ns)?;
         let slow = Slow::open(&mut object, config.epoch_offset_ns)?;
@@ -306,6 +341,7 @@ impl NetSignals {
             lookups,
             slow,
             hooks,
+            frames,
             walker,
             looking,
             _ticker: ticker,
@@ -376,9 +412,33 @@ impl NetSignals {
         Coverage { signal, covered, sampled: false, hook: hook.to_owned(), reason: reasons.join("; ") }
     }
 
+    /// Where turns are seen, and streams, if they are.
+    fn turns_places(&self, names: [&str; 2]) -> String {
+        let places = self.places(&names);
+        match &self.frames {
+            Some(Ok(())) => format!("{places}, {FRAMES_PLACE}"),
+            _ => places,
+        }
+    }
+
+    /// Adds to what is not seen of a signal that streams are not counted although they were wanted.
+    fn without_frames(&self, of: &mut Coverage) {
+        if let Some(Err(why)) = &self.frames {
+            also(of, &format!("streams of HTTP/2 are not counted: {why}"));
+        }
+    }
+
     fn requests_covered(&self) -> bool {
         self.refusal("net_recv").is_none() && self.refusal("net_send").is_none()
     }
+}
+
+/// One more thing that is not seen of a signal.
+fn also(of: &mut Coverage, reason: &str) {
+    if !of.reason.is_empty() {
+        of.reason.push_str("; ");
+    }
+    of.reason.push_str(reason);
 }
 
 impl SignalSource for NetSignals {
@@ -390,14 +450,24 @@ impl SignalSource for NetSignals {
         const TURNS: [&str; 2] = ["net_recv", "net_send"];
         let mut calls = self.coverage_of(
             SignalKind::Calls,
-            &self.places(&["net_send", "net_recv"]),
+            &self.turns_places(["net_send", "net_recv"]),
             &TURNS,
             &[("net_destroy", "a connection may stay counted as open")],
         );
         if let Some(why) = self.lookups.refusal() {
-            let before = if calls.reason.is_empty() { "" } else { "; " };
-            calls.reason.push_str(&format!("{before}who waits for a server of names is not seen: {why}"));
+            also(&mut calls, &format!("who waits for a server of names is not seen: {why}"));
         }
+        let mut requests = self.coverage_of(
+            SignalKind::Requests,
+            &self.turns_places(TURNS),
+            &TURNS,
+            &[
+                ("net_ready", "bytes that nobody reads are not seen"),
+                ("net_destroy", "a connection may stay counted as open"),
+            ],
+        );
+        self.without_frames(&mut calls);
+        self.without_frames(&mut requests);
         vec![
             self.coverage_of(
                 SignalKind::AcceptQueue,
@@ -410,15 +480,7 @@ impl SignalSource for NetSignals {
                     ("net_unix_refused", "connections that Unix sockets refuse are not counted"),
                 ],
             ),
-            self.coverage_of(
-                SignalKind::Requests,
-                &self.places(&TURNS),
-                &TURNS,
-                &[
-                    ("net_ready", "bytes that nobody reads are not seen"),
-                    ("net_destroy", "a connection may stay counted as open"),
-                ],
-            ),
+            requests,
             calls,
             self.coverage_of(
                 SignalKind::Retransmits,
@@ -444,6 +506,8 @@ impl SignalSource for NetSignals {
             Loss { what: "net_lookups_untracked", count: kernel.lookups_untracked },
             Loss { what: "net_lookups_left_out", count: self.lookups.left_out() },
             Loss { what: "net_slow_turns_lost", count: kernel.slow_turns },
+            Loss { what: "net_connections_unfollowed", count: kernel.connections_unfollowed },
+            Loss { what: "net_streams_untracked", count: kernel.streams_untracked },
             Loss { what: "net_slow_requests_left_out", count: self.slow.left_out() },
             Loss { what: "net_records_lapped", count: self.lapped() },
             Loss { what: "net_runs_skipped", count: self.object.skipped_runs() },

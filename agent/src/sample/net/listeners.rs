@@ -236,8 +236,13 @@ impl Sum {
         let [depth, queued, open, unanswered, in_flight, unread, busy] = *levels;
         // Bytes that came before accept(2), and nobody read: at most `depth` of those connections can still be in the queue.
         let waiting = |at: fn(&Level) -> i64| count(at(&unread) + (at(&queued) - at(&depth)).max(0));
+        // A connection with streams may have many requests. How many are open of a Unix socket is not told.
+        let in_use = |at: fn(&Level) -> i64| match at(&open) {
+            0 => at(&in_flight),
+            open => at(&in_flight).min(open),
+        };
         // The depth was last seen up to a tick ago; a connection with a request was accepted for certain.
-        let accepted = |at: fn(&Level) -> i64| count((at(&open) - at(&depth)).max(at(&in_flight)));
+        let accepted = |at: fn(&Level) -> i64| count((at(&open) - at(&depth)).max(in_use(at)));
         let mut sample = self.requests;
         sample.in_flight_last = count(in_flight.end);
         sample.in_flight_max = in_flight.max_with(sample.in_flight_max);
@@ -299,5 +304,20 @@ mod tests {
         let sample = Sum::default().requests(&levels, &ListenerLevel::default(), 0);
         assert_eq!((sample.open_last, sample.open_max), (7, 7));
         assert_eq!((sample.unread_max, sample.unread_ns), (3, 150_000_000));
+    }
+
+    #[test]
+    fn connections_are_as_many_as_have_a_request_and_no_more_than_are_open() {
+        let open_last = |open: i64, in_flight: i64| {
+            let mut levels = [Level::default(); edge::COUNT];
+            let of = |n: i64| Level { start: n, end: n, integral_ns: n * 50_000_000 };
+            levels[edge::DEPTH] = of(3.min(open));
+            levels[edge::OPEN] = of(open);
+            levels[edge::IN_FLIGHT] = of(in_flight);
+            Sum::default().requests(&levels, &ListenerLevel::default(), 0).open_last
+        };
+        assert_eq!([open_last(10, 0), open_last(10, 9)], [7, 9]);
+        assert_eq!(open_last(10, 200), 10, "streams");
+        assert_eq!(open_last(0, 5), 5, "a Unix socket");
     }
 }
