@@ -232,7 +232,7 @@ columns! { pub(crate) listener: ListenerWindow {
     in_flight_last => "in_flight_last" / 1, "requests in flight at the window's end",
     in_flight_max => "in_flight_max" / 1, "requests in flight, at the most",
     in_flight_ns => "in_flight_us" / 1_000, "integral of requests in flight, requests x us",
-    unread_max => "unread_max" / 1, "connections with data that nobody reads yet, at the most; multiplexed ones too",
+    unread_max => "unread_max" / 1, "connections with data that nobody reads yet, at the most; multiplexed ones too; where streams are counted, requests",
     unread_ns => "unread_us" / 1_000, "integral of those, connections x us",
     workers_busy_max => "workers_busy_max" / 1, "threads with a request, at the most",
     workers_busy_ns => "workers_busy_us" / 1_000, "integral of those, threads x us",

@@ -622,7 +622,16 @@ pub const NEARLY_ALL: f64 = 0.95;
 /// Whether all of the connections that were `open` at the most had a call in flight: then they are what limits the caller.
 #[must_use]
 pub fn is_pool_used_up(in_flight_max: u32, open_max: u32) -> bool {
-    open_max >= POOL_LEAST && f64::from(in_flight_max) >= NEARLY_ALL * f64::from(open_max)
+    open_max >= POOL_LEAST
+        && f64::from(in_flight_max) >= NEARLY_ALL * f64::from(open_max)
+        && !carries_several(in_flight_max, open_max)
+}
+
+/// Whether there were more calls in flight than connections, by more than a few: then each carries several at once (streams of HTTP/2 that are counted), and
+/// how many there are limits nobody.
+#[must_use]
+pub fn carries_several(in_flight_max: u32, open_max: u32) -> bool {
+    open_max > 0 && NEARLY_ALL * f64::from(in_flight_max) > f64::from(open_max)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -904,6 +913,13 @@ mod tests {
         assert!(!is_pool_used_up(3, 3));
         assert!(is_pool_used_up(6, 6));
         assert!(!is_pool_used_up(90, 100) && is_pool_used_up(96, 100));
+    }
+
+    #[test]
+    fn connections_with_more_calls_than_they_are_limit_nobody() {
+        assert!(is_pool_used_up(101, 100), "maxima of two moments");
+        assert!(!is_pool_used_up(120, 100) && !is_pool_used_up(40, 4));
+        assert!(carries_several(40, 4) && !carries_several(4, 4) && !carries_several(9, 0));
     }
 
     #[test]

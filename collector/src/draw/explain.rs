@@ -8,7 +8,7 @@ use std::fmt::Write;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{Code, DropReason, Hop, HopCongestion, HopLife, Order, Role, State};
 use tailwater_model::place::place;
-use tailwater_model::window::Doing;
+use tailwater_model::window::{Doing, carries_several};
 use tailwater_model::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
@@ -142,7 +142,8 @@ fn chain(out: &mut String, i: &Incident) {
         }
         facts.push(format!("accept queue {}", against(hop.accept_queue_max, hop.accept_queue_limit)));
         if let Some(calls) = hop.pool_in_flight_max {
-            facts.push(format!("calls in flight {}", against(calls, hop.pool_open)));
+            let pool = hop.pool_open.filter(|open| !carries_several(calls, *open));
+            facts.push(format!("calls in flight {}", against(calls, pool)));
         }
         if hop.order_to_root == Some(Order::Unknown) {
             facts.push("order to the root unknown".to_owned());

@@ -6,6 +6,7 @@ use tailwater_model::address::is_path;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{Also, DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
 use tailwater_model::place::place;
+use tailwater_model::window::carries_several;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
 /// open, which needs no words in a title.
@@ -187,6 +188,9 @@ fn workers(hop: &Hop) -> String {
 
 fn pools(hop: &Hop) -> String {
     match (hop.pool_in_flight_max, hop.pool_open) {
+        (Some(in_flight), Some(open)) if carries_several(in_flight, open) => {
+            format!("{}, {in_flight} calls on {open} connections", workers(hop))
+        }
         (Some(in_flight), Some(open)) if in_flight > 0 => {
             format!("{}, {in_flight}/{open} connections in use", workers(hop))
         }
