@@ -58,6 +58,7 @@ fn attach(cpus: u32) -> Vec<Box<dyn SignalSource>> {
         edges_max: 4_095,
         late: Late::default(),
         helper: None,
+        frame_headers: None,
     };
     vec![
         Box::new(SchedSignal::attach(&config).unwrap()),

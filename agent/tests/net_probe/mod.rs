@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
 use tailwater_agent::config::Late;
+use tailwater_agent::name::cgroup::Mounts;
 use tailwater_agent::sample::net::{Looking, NetConfig, NetSignals};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
-use tailwater_agent::signal::SignalSource;
+use tailwater_agent::signal::{SignalKind, SignalSource};
 use tailwater_agent::window::{
     AcceptQueueSample, CallSample, ListenDrop, MultiplexedSample, RequestSample, RetransmitSample, WINDOW_NS,
     Window, WindowIndex,
@@ -73,6 +74,17 @@ impl Probe {
         Self::attach_by(|config| NetSignals::attach(&NetConfig { late, ..*config }))
     }
 
+    /// Streams of HTTP/2 are counted by the headers of their frames.
+    pub fn attach_with_frame_headers() -> Self {
+        let mounts = Mounts::read().unwrap();
+        let probe = Self::attach_by(|config| {
+            NetSignals::attach(&NetConfig { frame_headers: Some(&mounts), ..*config })
+        });
+        let requests = probe.net.coverage().into_iter().find(|c| c.signal == SignalKind::Requests).unwrap();
+        assert!(requests.hook.contains("cgroup_skb/ingress"), "{requests:?}");
+        probe
+    }
+
     /// Why this machine refuses programs that walk a map before it looks at them, as its policy may; `None`: it takes them. Measured by loading one.
     pub fn walks_refused() -> Option<String> {
         let refused =
@@ -101,6 +113,7 @@ impl Probe {
             edges_max: 128,
             late: Late::default(),
             helper: None,
+            frame_headers: None,
         })?;
         Ok(Self { net, clock, next, windows: Vec::new() })
     }
