@@ -107,6 +107,7 @@ lay_out() {
         ;;
     tailwater-agent)
         put 644 "$repository/deploy/systemd/network-namespaces.conf" "$documentation/examples/network-namespaces.conf"
+        put 644 "$repository/deploy/systemd/frame-headers.conf" "$documentation/examples/frame-headers.conf"
         ;;
     esac
     completions bash "usr/share/bash-completion/completions/$package"
