@@ -514,8 +514,9 @@ fn privileged_a_segment_that_comes_again_counts_once_and_a_missed_header_ends_it
         ends.server.read_exact(&mut [0; 58]).unwrap();
         probe.drain_past_now();
         let (requests, calls) = (probe.requests(at), probe.calls(at));
+        // What is not followed any more did not end without an answer.
         let told = (requests.received, requests.aborted, requests.in_flight_last);
-        assert_eq!((told, requests.multiplexed.connections), ((2, 2, 0), 1), "{requests:?}");
+        assert_eq!((told, requests.multiplexed.connections), ((2, 0, 0), 1), "{requests:?}");
         let told = (calls.started, calls.aborted, calls.in_flight_last);
         assert_eq!((told, calls.multiplexed.connections), ((4, 0, 4), 0), "{calls:?}");
         assert_eq!(probe.net.kernel_losses().connections_unfollowed, 1);
@@ -547,5 +548,51 @@ fn privileged_more_frames_in_a_packet_than_are_looked_at_end_the_following_of_bo
         assert_eq!((requests.in_flight_last, calls.in_flight_last), (0, 0), "{requests:?}\n{calls:?}");
         assert_eq!((requests.multiplexed.connections, calls.multiplexed.connections), (1, 1));
         assert_eq!(probe.net.kernel_losses().connections_unfollowed, 2);
+    });
+}
+
+#[test]
+fn privileged_more_open_streams_than_one_connection_may_have_end_the_following_of_both_ends() {
+    const EACH: u32 = 450;
+    apart(|| {
+        let mut probe = Probe::attach_with_frame_headers();
+        let listener = TcpListener::bind(("127.0.0.1", PORT)).unwrap();
+        let at = (namespace::inode(), PORT);
+        let mut ends = Ends::greeted(&listener, true);
+        let opened = |batch: u32| -> Vec<u8> {
+            (0..EACH).flat_map(|n| frame(HEADERS, 2 * (batch * EACH + n) + 1, 0)).collect()
+        };
+        (0..9).for_each(|batch| ends.ask(&opened(batch), 60_000));
+        probe.drain_past_now();
+        let (requests, calls) = (probe.requests(at), probe.calls(at));
+        let open = (requests.in_flight_last, calls.in_flight_last);
+        assert_eq!(open, (4_050, 4_050), "{requests:?}\n{calls:?}");
+        ends.ask(&opened(9), 60_000);
+        probe.drain_past_now();
+        let (requests, calls) = (probe.requests(at), probe.calls(at));
+        assert_eq!((requests.in_flight_last, calls.in_flight_last), (0, 0), "{requests:?}\n{calls:?}");
+        assert_eq!((requests.aborted, calls.aborted), (0, 0), "{requests:?}\n{calls:?}");
+        assert_eq!((requests.multiplexed.connections, calls.multiplexed.connections), (1, 1));
+        let losses = probe.net.kernel_losses();
+        assert_eq!((losses.connections_unfollowed, losses.streams_untracked), (2, 0), "{losses:?}");
+    });
+}
+
+#[test]
+fn privileged_a_connection_that_is_followed_tells_how_long_it_waited_to_be_accepted() {
+    apart(|| {
+        let mut probe = Probe::attach_with_frame_headers();
+        let listener = TcpListener::bind(("127.0.0.1", PORT)).unwrap();
+        let at = (namespace::inode(), PORT);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let asked = [PREFACE.to_vec(), frame(SETTINGS, 0, 0), frame(HEADERS, 1, 20)].concat();
+        client.write_all(&asked).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let (mut server, _) = listener.accept().unwrap();
+        server.read_exact(&mut vec![0; asked.len()]).unwrap();
+        probe.drain_past_now();
+        let (queue, requests) = (probe.queue(at), probe.requests(at));
+        assert_eq!((requests.received, requests.in_flight_last), (1, 1), "{requests:?}");
+        assert!(queue.wait_max_ns >= 100_000_000, "{queue:?}");
     });
 }

@@ -121,6 +121,12 @@ static __always_inline int data_ready(const struct sock *sk)
 		return 0;
 	before = c->directions.in.seq;
 	piece_came(c, tp);
+	if (has_streams(c)) {
+		/* What came is told by its headers, and here, of the first, that it came before accept(2). */
+		if (c->role == ROLE_ACCEPTED && !c->used && !sk->sk_socket)
+			c->waited_as = UNREAD_QUEUED;
+		return 0;
+	}
 	multiplexed = c->phase == PHASE_MULTIPLEXED;
 	waits = c->role == ROLE_ACCEPTED && c->unread == UNREAD_NONE && (multiplexed || c->phase == PHASE_IDLE);
 	if (!multiplexed && !waits)
@@ -172,7 +178,7 @@ static __always_inline int received(struct sock *sk, int length, int flags, cons
 		hook_enter(&h);
 		/* Of streams the first bytes are known before anybody reads, so this may be the first use of their connection. */
 		if (streams && !c->used)
-			first_use(&h, c, false);
+			first_use(&h, c, c->waited_as == UNREAD_QUEUED);
 		if (streams)
 			streams_read(&h, c);
 		else

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds what the agent says of this kernel against what the kernel says itself: one experiment for each signal.
 
-Runs in a guest, as root, with nothing else at work: check.py AGENT. The agent runs with the user and the capabilities of its packages.
+Runs in a guest, as root, with nothing else at work: check.py AGENT. The agent runs with the user and the capabilities of its packages,
+and with one more where it is to read the headers of frames.
 Writes one JSON object a line: {"kernel", "attach_s"}, then {"signal", "state", "said"} for each signal of `doctor`, where state is right,
 wrong, sampled or uncovered. Shares no code with the agent.
 """
@@ -21,11 +22,18 @@ import time
 
 CGROUPS = "/sys/fs/cgroup"
 CAPABILITIES = "+bpf,+perfmon,+sys_ptrace,+dac_read_search"
-# A kernel without CAP_BPF and CAP_PERFMON (before 5.8) is not among those that are looked at.
-AS_PACKAGED = [
-    "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
-    "--inh-caps=-all," + CAPABILITIES, "--ambient-caps=-all," + CAPABILITIES, "--bounding-set=-all," + CAPABILITIES,
-]
+
+
+def with_capabilities(capabilities):
+    # A kernel without CAP_BPF and CAP_PERFMON (before 5.8) is not among those that are looked at.
+    return [
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+        "--inh-caps=-all," + capabilities, "--ambient-caps=-all," + capabilities, "--bounding-set=-all," + capabilities,
+    ]
+
+
+AS_PACKAGED = with_capabilities(CAPABILITIES)
+PORT_STREAMS = 8095
 PORT_VIRTUAL, PORT_DEFERRED, PORT_FULL, PORT_SERVED = 8096, 8097, 8098, 8099
 MS = 1_000_000
 
@@ -115,13 +123,12 @@ def cgroup2_controllers():
 class Agent:
     """`tailwater-agent dump --json`, and what it wrote."""
 
-    def __init__(self, program, *more):
+    def __init__(self, program, *more, command=AS_PACKAGED):
         self.program = program
         self.lines = []
         self.first = threading.Event()
         begun = time.monotonic()
-        command = AS_PACKAGED + [program, "dump", "--json", *more]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*command, program, "dump", "--json", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         threading.Thread(target=self.take, daemon=True).start()
         self.errors = []
         threading.Thread(target=self.take_errors, daemon=True).start()
@@ -257,6 +264,59 @@ def experiment_stacks(program):
         named = [line for line in runs if any("Eval" in frame for frame in line["frames"]) and len(line["frames"]) > 2]
         found.within("stacks", "looks with code that ran, of 40 windows", len({line["window_unix_ns"] for line in runs}), 2, 40)
         found.within("stacks", "paths with the interpreter's function and its callers", len(named), 1, 1000)
+
+    return hold
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADERS, SETTINGS = 1, 4
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+
+
+def frame(kind, flags, stream, holds=b""):
+    """Of HTTP/2 (RFC 9113, 4.1)."""
+    return len(holds).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + holds
+
+
+def say_to(hearer, speaker, *parts):
+    said = b"".join(parts)
+    speaker.sendall(said)
+    if hearer.recv(len(said), socket.MSG_WAITALL) != said:
+        raise OSError("it was not heard")
+
+
+def experiment_streams(program, requests):
+    """One request on a stream of HTTP/2 without TLS, and an agent that is told to read the headers of frames, with the capability that it needs for that.
+    It is one of its own, as that of stacks. As turns these would be two requests."""
+    if not requests["covered"] or requests.get("sampled"):
+        return lambda _, found: found.refused.update(streams="requests are not seen by hooks")
+    others = "cpu,run_queue,throttling,block_io,memory"
+    packets = with_capabilities(CAPABILITIES + ",+net_admin")
+    teller = Agent(program, "--frame-headers", "--disabled-signals", others, command=packets)
+    walked = max(((count, name) for name, count in verified().items() if name.startswith("net_")), default=None)
+    with socket.create_server(address(PORT_STREAMS)) as listener, socket.create_connection(address(PORT_STREAMS), 5) as client:
+        server, _ = listener.accept()
+        with server:
+            say_to(server, client, PREFACE, frame(SETTINGS, 0, 0))
+            say_to(client, server, frame(SETTINGS, 0, 0), frame(SETTINGS, ACK, 0))
+            # What a HEADERS frame holds is read by nobody here.
+            say_to(server, client, frame(SETTINGS, ACK, 0), frame(HEADERS, END_STREAM | END_HEADERS, 1, b"\x82\x86\x84"))
+            say_to(client, server, frame(HEADERS, END_STREAM | END_HEADERS, 1, b"\x88"))
+            teller.end()
+    refused = [line for line in teller.errors if "frame_headers:" in line]
+
+    def hold(_, found):
+        if refused:
+            found.refused["streams"] = refused[0].strip()
+            return
+        port = f":{PORT_STREAMS}"
+        found.same("streams", "requests received", teller.sum("listener", port, "requests_received"), 1)
+        found.same("streams", "requests answered", teller.sum("listener", port, "requests_answered"), 1)
+        found.same("streams", "calls started", teller.sum("edge", port, "calls_started"), 1)
+        found.same("streams", "calls answered", teller.sum("edge", port, "calls_answered"), 1)
+        if walked:
+            # As many as a kernel allows: what is beyond a tenth of it shows that older ones may refuse it.
+            found.within("streams", f"instructions that the verifier walked of {walked[1]}", walked[0], 1, 1_000_000)
 
     return hold
 
@@ -786,6 +846,7 @@ def main():
     experiments = {
         "cpu": experiment_cpu,
         "stacks": lambda: experiment_stacks(program),
+        "streams": lambda: experiment_streams(program, signals["requests"]),
         "throttling": experiment_throttling,
         "overflow": experiment_overflow,
         "deferred": experiment_deferred,
@@ -812,8 +873,10 @@ def main():
         hold(agent, found)
     lost = sum(line["windows"] for line in agent.lines if line.get("kind") == "lost")
     say(windows=len({line["window_unix_ns"] for line in agent.lines if "window_unix_ns" in line}), lost=lost)
-    # No signal of doctor's: it is told where an agent is asked to.
-    signals["stacks"] = {"covered": "stacks" not in found.refused, "limits": list(found.refused.values())}
+    # No signals of doctor's: they are told where an agent is asked to.
+    for name in ("stacks", "streams"):
+        limits = [found.refused[name]] if name in found.refused else []
+        signals[name] = {"covered": not limits, "limits": limits}
     for name, signal_ in signals.items():
         if not signal_["covered"]:
             say(signal=name, state="uncovered", said="; ".join(signal_["limits"]))

@@ -171,14 +171,30 @@ const OPEN_STREAMS: u32 = 65_536;
 /// Where the headers of frames are seen, as people read it.
 const FRAMES_PLACE: &str = "cgroup_skb/ingress, cgroup_skb/egress";
 
-/// Has the headers of frames read, of the packets of all sockets: what is attached to the root of cgroups holds for those below it. An error says what to do.
-fn see_frames(object: &mut LoadedObject, mounts: &Mounts) -> Result<(), String> {
-    let root = mounts.unified.as_deref().ok_or("no cgroup version 2 tree is mounted")?;
+/// Hooks that have more to do where streams are counted: a verifier may refuse them for that alone.
+const HOOKS_OF_STREAMS: [&str; 4] = ["net_state", "net_ready", "net_recv", "net_destroy"];
+
+/// Where the packets of all sockets can be seen, by this agent: what is attached to the root of cgroups holds for those below it. An error says what to do.
+fn packets(mounts: &Mounts) -> Result<&Path, String> {
+    let root = root_of_cgroups(mounts)?;
     if !privilege::has(Capability::CAP_NET_ADMIN) {
         let why = "this agent has no CAP_NET_ADMIN, without which nothing is attached to packets";
         return Err(format!("{why}; examples/frame-headers.conf in its documentation gives it to the unit"));
     }
-    object.attach_to_packets("net_frames_in", "net_frames_out", root).map_err(|error| error.to_string())
+    Ok(root)
+}
+
+/// The root of cgroups version 2.
+fn root_of_cgroups(mounts: &Mounts) -> Result<&Path, String> {
+    let root = mounts.unified.as_deref().ok_or("no cgroup version 2 tree is mounted")?;
+    // Every cgroup has this file but the root (Documentation/admin-guide/cgroup-v2.rst).
+    if root.join("cgroup.type").exists() {
+        return Err(format!(
+            "{} is no root but a cgroup of its own, as in a container with a namespace of cgroups, and packets of others do not pass there; mount the machine's /sys/fs/cgroup",
+            root.display()
+        ));
+    }
+    Ok(root)
 }
 
 /// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
@@ -224,8 +240,28 @@ impl NetSignals {
         Self::attach_with(config, Looking::Thread)
     }
 
-    /// The same in a given way.
+    /// The same in a given way. Where frames are to be read and that cannot be, or costs another hook, all is attached without: it may cost itself alone.
     pub fn attach_with(config: &NetConfig<'_>, looking: Looking) -> Result<Self, LoadError> {
+        let Some(mounts) = config.frame_headers else { return Self::attach_once(config, looking, None) };
+        let all = packets(mounts).and_then(|root| {
+            Self::attach_once(config, looking, Some(root)).map_err(|error| error.to_string())
+        });
+        let why = match all {
+            Ok(all) => return Ok(all),
+            Err(why) => why,
+        };
+        let mut without = Self::attach_once(config, looking, None)?;
+        tracing::warn!("frame_headers: streams of HTTP/2 are not counted: {why}");
+        without.frames = Some(Err(why));
+        Ok(without)
+    }
+
+    /// `packets`: where those of all sockets are seen, if the headers of frames are to be read.
+    fn attach_once(
+        config: &NetConfig<'_>,
+        looking: Looking,
+        packets: Option<&Path>,
+    ) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let of_listeners =
             LogShape::within::<ListenerRecord>(LISTENER_LOG_BYTES, cpus, NEST, config.listeners_max + 1);
@@ -240,7 +276,7 @@ impl NetSignals {
             .global("cfg_late_us", config.late.late_ms.saturating_mul(1_000))
             .global("cfg_very_late_us", config.late.very_late_ms.saturating_mul(1_000))
             .global("cfg_timer", u32::from(looking == Looking::Timer));
-        if config.frame_headers.is_some() {
+        if packets.is_some() {
             // Programs at the packets of cgroups may be preempted, whatever the kernel.
             plan = plan
                 .global("cfg_frame_headers", 1)
@@ -278,6 +314,7 @@ impl NetSignals {
                 Ok(place) => Ok(place),
                 // Without it no socket is known to be anything.
                 Err(error) if name == "net_state" => return Err(error),
+                Err(error) if packets.is_some() && HOOKS_OF_STREAMS.contains(&name) => return Err(error),
                 Err(error) => Err(error.to_string()),
             };
             if name == "net_dropped" && at.is_ok() {
@@ -296,9 +333,8 @@ impl NetSignals {
             hooks.push(Hook { name, at });
         }
         // Last of the hooks: what they see belongs to connections that the others know.
-        let frames = config.frame_headers.map(|mounts| see_frames(&mut object, mounts));
-        if let Some(Err(error)) = &frames {
-            tracing::warn!("frame_headers: streams of HTTP/2 are not counted: {error}");
+        if let Some(root) = packets {
+            object.attach_to_packets("net_frames_in", "net_frames_out", root)?;
         }
         let asked = see_lookups(&mut object, config.btf, &hooks);
         let lookups = Lookups::open(&mut object, config.btf, asked, config.epoch_offset_ns)?;
@@ -341,7 +377,7 @@ impl NetSignals {
             lookups,
             slow,
             hooks,
-            frames,
+            frames: packets.map(|_| Ok(())),
             walker,
             looking,
             _ticker: ticker,
@@ -588,5 +624,20 @@ impl SignalSource for NetSignals {
                 read_unix_ns: 0,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_that_is_mounted_as_if_it_were_the_root_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+        assert_eq!(root_of_cgroups(&mounts), Ok(folder.path()));
+        std::fs::write(folder.path().join("cgroup.type"), "domain\n").unwrap();
+        assert!(root_of_cgroups(&mounts).unwrap_err().contains("mount the machine's /sys/fs/cgroup"));
+        assert!(root_of_cgroups(&Mounts::default()).is_err());
     }
 }

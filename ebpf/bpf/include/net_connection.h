@@ -74,12 +74,11 @@ struct connection {
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
 	__u8 unasked; /* the last piece that went out was no part of an answer */
-	__u8 waited_as; /* of the request that was read last, how it had been unread: UNREAD_* */
+	__u8 waited_as; /* of the request that was read last, or of streams that are read first, how it had been unread: UNREAD_* */
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
-	__u32 streams; /* PHASE_STREAMS: requests that were read, or calls, and have no answer */
-	__u32 unread_streams; /* PHASE_STREAMS, accepted: requests that came, and that nobody has read */
+	__u64 streams; /* PHASE_STREAMS: requests and calls that have no answer (net_streams.h) */
 	struct directions directions;
 };
 

@@ -36,7 +36,7 @@ enum frame_type {
 
 /*
  * Looks at one packet, each at a header, or at one byte of a header that the end of a segment parts. Of the smallest frames that is a packet of 4.6 kB; what
- * programs send as one may have 64. A packet with more ends the following of its connection, so that none costs more than some tens of microseconds.
+ * programs send as one may have 64. A packet with more ends the following of its connection: no more is done for any.
  */
 #define FRAMES_MOST 512
 
@@ -51,8 +51,9 @@ struct frame {
 struct frames_way {
 	__u64 header[HEADER_ROOM / sizeof(__u64)];
 	__u32 next; /* a sequence number */
-	__u32 have; /* bytes */
-	__u32 begun; /* its first frame was seen */
+	__u16 have; /* bytes */
+	__u16 begun; /* its first frame was seen */
+	__u32 last_stream; /* the highest that was opened in it */
 	__u32 busy; /* a CPU looks at a packet of it: none is behind another while that one passes, so a second one overtakes */
 };
 
@@ -60,8 +61,6 @@ struct followed {
 	__u64 cookie; /* of the connection: a socket may have another one later */
 	struct frames_way asks; /* from whoever connected */
 	struct frames_way answers;
-	__u32 last_stream; /* the highest that its client has opened */
-	__u32 reserved;
 };
 
 struct {
@@ -78,15 +77,22 @@ struct stream_key {
 	__u32 accepted;
 };
 
+/* When a stream began, and how often requests of its connection had been read by then (net_streams.h). */
+struct open_stream {
+	__u64 began_ns;
+	__u32 reads;
+	__u32 reserved;
+};
+
 /*
- * When open streams began. User space makes room where they are wanted. Those of connections that are closed go as others need their place; if one goes that is still open, it
- * stays in flight until its connection is closed.
+ * The open ones. User space makes room where they are wanted. Those of connections that are closed, or not followed any more, stay until others need their place; if one goes
+ * that is still open, it stays in flight until its connection is closed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct stream_key);
-	__type(value, __u64);
+	__type(value, struct open_stream);
 } open_streams SEC(".maps");
 
 /* Nothing stands in it: to go through its elements is the loop that kernels before 5.17 have, and is verified once, however long it is. */
@@ -97,12 +103,11 @@ struct {
 	__type(value, __u32);
 } frames_at_once SEC(".maps");
 
-/* A packet's bytes of one connection, while they are gone through. */
+/* A packet's bytes of one connection, while they are gone through. Small: before 6.12 what is called below it has 512 bytes of stack together with it. */
 struct segment {
 	struct hook h;
 	struct __sk_buff *skb;
 	struct connection *connection;
-	struct followed *followed;
 	struct frames_way *way;
 	__u32 from; /* sequence number of its first byte … */
 	__u32 to; /* … and behind its last */
@@ -129,21 +134,32 @@ static __always_inline bool are_settings(const struct frame *f)
 	return f->type == FRAME_SETTINGS && !f->flags && !f->stream && f->length <= SETTINGS_MOST;
 }
 
-/* Finds the bytes that a segment carries; false where there are none, or other headers than those of IP and TCP in front of them. A function, for its stack. */
+/* Where an IP header says what comes behind it (RFC 791, 3.1; RFC 8200, 3), and how much of it has to be read for that. */
+#define IPV4_PROTOCOL_AT 9
+#define IPV6_NEXT_AT 6
+#define IPV6_BYTES 40
+#define IP_BYTES 10
+
+/*
+ * Finds the bytes that a segment carries; false where there are none. A socket's packet with another header in front of that of TCP, or in its place, is none that can be
+ * read: what IPsec makes of a segment (on its way out it passes here behind that), one with extension headers. Its connection cannot be followed. A function, for its stack.
+ */
 static __noinline bool has_bytes(struct segment *s)
 {
 	const __u8 *bytes;
-	__u32 tcp[4], at;
-	__u8 ip[8];
+	__u32 tcp[4], at = 0;
+	__u8 ip[IP_BYTES];
 
 	if (bpf_skb_load_bytes(s->skb, 0, ip, sizeof(ip)))
 		return false;
-	if (ip[0] >> 4 == 4)
+	if (ip[0] >> 4 == 4 && ip[IPV4_PROTOCOL_AT] == IPPROTO_TCP)
 		at = (ip[0] & 0xf) * 4;
-	else if (ip[6] == IPPROTO_TCP)
-		at = 40;
-	else
+	else if (ip[0] >> 4 == 6 && ip[IPV6_NEXT_AT] == IPPROTO_TCP)
+		at = IPV6_BYTES;
+	if (!at) {
+		s->connection->directions.framed = FRAMES_NONE;
 		return false;
+	}
 	if (bpf_skb_load_bytes(s->skb, at, tcp, sizeof(tcp)))
 		return false;
 	bytes = (const __u8 *)tcp;
@@ -198,17 +214,19 @@ static __noinline struct followed *followed_from(struct segment *s, struct bpf_s
 	return f;
 }
 
-/* A client opened a stream, or what it says on one that it opened before are trailers. */
-static __always_inline void stream_seen(struct segment *s, __u32 stream)
+/*
+ * A client opened a stream, or what it says on one that it opened before are trailers. Its entry is there before it counts: if the connection is read between the two, it
+ * is taken for one that was, and another one for the one that was not.
+ */
+static __always_inline void stream_seen(struct segment *s, struct stream_key *key)
 {
 	struct connection *c = s->connection;
-	struct stream_key key = { .cookie = c->cookie, .stream = stream, .accepted = c->role == ROLE_ACCEPTED };
-	__u64 began_ns = s->h.mono_ns;
+	struct open_stream opened = { .began_ns = s->h.mono_ns, .reads = reads_of(streams_of(c)) };
 
-	if (!(stream & 1) || stream <= s->followed->last_stream)
+	if (!(key->stream & 1) || key->stream <= s->way->last_stream)
 		return;
-	s->followed->last_stream = stream;
-	if (bpf_map_update_elem(&open_streams, &key, &began_ns, BPF_ANY)) {
+	s->way->last_stream = key->stream;
+	if (bpf_map_update_elem(&open_streams, key, &opened, BPF_ANY)) {
 		COUNT_LOSS(streams_untracked);
 		return;
 	}
@@ -216,17 +234,18 @@ static __always_inline void stream_seen(struct segment *s, __u32 stream)
 }
 
 /* It was answered, or reset. Of one that was before, and of those that a server opens, nothing is there. */
-static __always_inline void stream_over(struct segment *s, __u32 stream, __u32 how)
+static __always_inline void stream_over(struct segment *s, struct stream_key *key, __u32 how)
 {
-	struct connection *c = s->connection;
-	struct stream_key key = { .cookie = c->cookie, .stream = stream, .accepted = c->role == ROLE_ACCEPTED };
-	__u64 *began = bpf_map_lookup_elem(&open_streams, &key), began_ns;
+	struct open_stream *opened = bpf_map_lookup_elem(&open_streams, key);
+	__u64 took;
+	__u32 reads;
 
-	if (!began)
+	if (!opened)
 		return;
-	began_ns = *began;
-	if (!bpf_map_delete_elem(&open_streams, &key))
-		stream_ended(&s->h, c, how, elapsed_ns(began_ns, s->h.mono_ns));
+	took = elapsed_ns(opened->began_ns, s->h.mono_ns);
+	reads = opened->reads;
+	if (!bpf_map_delete_elem(&open_streams, key))
+		stream_ended(&s->h, s->connection, how, took, reads);
 }
 
 /* Takes the next header, or the next byte of one, out of a segment; returns 1 where there is none, or none that can be. */
@@ -256,10 +275,18 @@ static long frame_passes(void *map, __u32 *key, __u32 *value, struct segment *s)
 	way->begun = 1;
 	way->have = 0;
 	way->next += HEADER_BYTES + f.length;
-	if (f.type == FRAME_HEADERS && s->asks)
-		stream_seen(s, f.stream);
-	else if (f.type == FRAME_HEADERS || f.type == FRAME_RST_STREAM)
-		stream_over(s, f.stream, f.type == FRAME_HEADERS ? ENDED_ANSWERED : ENDED_ABORTED);
+	if (f.type == FRAME_HEADERS || f.type == FRAME_RST_STREAM) {
+		struct connection *c = s->connection;
+		struct stream_key of = { .cookie = c->cookie, .stream = f.stream, .accepted = c->role == ROLE_ACCEPTED };
+
+		if (f.type == FRAME_HEADERS && s->asks)
+			stream_seen(s, &of);
+		else
+			stream_over(s, &of, f.type == FRAME_HEADERS ? ENDED_ANSWERED : ENDED_ABORTED);
+		/* It was one too many, or the other direction gave the connection up. */
+		if (c->directions.framed == FRAMES_NONE)
+			return 1;
+	}
 	return 0;
 }
 
@@ -281,25 +308,24 @@ static __noinline int segment_passes(struct __sk_buff *skb, struct bpf_sock *sk,
 {
 	struct segment s = { .skb = skb, .connection = c, .asks = in == (c->role == ROLE_ACCEPTED) };
 	bool first = s.asks ? c->phase != PHASE_STREAMS : c->directions.framed == FRAMES_UNKNOWN, begins = first && s.asks;
-	struct followed *f;
-	__u32 next;
+	struct followed *f = 0;
+	__u32 next = 0;
 
-	if (!has_bytes(&s))
+	if (has_bytes(&s))
+		f = first ? followed_from(&s, sk) : bpf_sk_storage_get(&followed, sk, 0, 0);
+	if (f) {
+		s.way = s.asks ? &f->asks : &f->answers;
+		next = s.way->next + s.way->have;
+		/* All of it is in a frame that was announced, or came before. */
+		if (!begins && (__s32)(s.to - next) <= 0)
+			return 0;
+	} else if (c->directions.framed != FRAMES_NONE || c->phase != PHASE_STREAMS) {
 		return 0;
-	f = first ? followed_from(&s, sk) : bpf_sk_storage_get(&followed, sk, 0, 0);
-	if (!f)
-		return 0;
-	s.followed = f;
-	s.way = s.asks ? &f->asks : &f->answers;
-	next = s.way->next + s.way->have;
-	/* All of it is in a frame that was announced, or came before. */
-	if (!begins && (__s32)(s.to - next) <= 0)
-		return 0;
+	}
 	hook_enter(&s.h);
-	if (begins && !streams_begin(&s.h, c))
+	if (!f || (begins && !streams_begin(&s.h, c)) || (__s32)(s.from - next) > 0 || !frames_read(&s))
 		c->directions.framed = FRAMES_NONE;
-	else if ((__s32)(s.from - next) > 0 || !frames_read(&s))
-		streams_lost(&s.h, c);
+	streams_settled(&s.h, c);
 	hook_exit(&s.h);
 	return 0;
 }

@@ -137,6 +137,8 @@ static __always_inline void directions_from(struct directions *d, const struct t
 	d->in.seq = d->in.from = tp->rcv_nxt;
 	d->out.seq = d->out.from = tp->write_seq;
 	d->in.at_ns = d->out.at_ns = !begins;
+	/* Where its first header was is known of none that has begun. */
+	d->framed = begins ? FRAMES_UNKNOWN : FRAMES_NONE;
 }
 
 static __always_inline void both_spoke_first(struct directions *d)

@@ -249,6 +249,6 @@ struct net_losses {
 	__u64 lookups_untracked; /* no socket storage */
 	__u64 slow_turns; /* ring buffer full */
 	__u64 connections_unfollowed; /* whose frames were followed, until the header of one was missed */
-	__u64 streams_untracked; /* no place in the table of open ones */
+	__u64 streams_untracked; /* no place in the table of open ones, or other CPUs were faster each time that one was to be taken off */
 };
 #endif

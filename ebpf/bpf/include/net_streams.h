@@ -5,8 +5,8 @@
  * header of its answer goes out; a call is in flight from when its header goes out until that of its answer comes. How long a request took counts from when it came, as
  * which read it was in is not known of each. Owns the levels that hang on them; part of net_connection.h, knows no frame and no hook.
  *
- * Each that stands in a level stands in one of two numbers of its connection as well, and whoever takes it off the one takes it off the other. So what is left
- * when the connection is closed, or when it is not followed any more, is what these two numbers say, whatever comes between.
+ * Each that stands in a level stands in one word of its connection as well, and whoever takes it off the one takes it off the other. So what is left
+ * when the connection is closed, or when it is not followed any more, is what this word says, whatever comes between.
  */
 #ifndef TAILWATER_NET_STREAMS_H
 #define TAILWATER_NET_STREAMS_H
@@ -22,24 +22,105 @@ static __always_inline bool has_streams(const struct connection *c)
 	return cfg_frame_headers && c->phase == PHASE_STREAMS;
 }
 
-/* Takes one off, if there is one. Who took all of them at once took this one, too. */
-static __always_inline bool stream_taken(__u32 *of)
+/*
+ * What is open of a connection, in `streams` of it: requests that were read, or calls, in the lowest part; requests that nobody has read; and how often
+ * any of these were read. It is added to and exchanged as one word, and taken from by comparing: so a step from one part to the other is one step for whoever
+ * looks, and no part is ever below zero. Nor does one run over into the next: STREAMS_MOST is far from what it holds.
+ */
+#define STREAMS_PART 0xffff
+#define STREAM_UNREAD (1ULL << 16)
+#define STREAMS_READ (1ULL << 32)
+#define STREAM_IN_FLIGHT 1ULL
+
+/* How often a step is tried, where another CPU was in between each time. */
+#define STREAM_TRIES 8
+
+/*
+ * A client may open as many as it likes, whatever its server says, and wait for none: a connection with more than this open is not followed any more, nor is one that
+ * would bring those of its listener beyond what that one's level has room for.
+ */
+#define STREAMS_MOST 4096
+#define STREAMS_OF_LISTENER_MOST (1 << (TURNS_BITS - 2))
+
+static __always_inline __u64 streams_of(const struct connection *c)
 {
-	if ((__s32)__sync_fetch_and_add(of, -1) > 0)
-		return true;
-	__sync_fetch_and_add(of, 1);
-	return false;
+	return *(const volatile __u64 *)&c->streams;
 }
 
-/* The answers to those that are left will not be known: the connection is closed, or not followed any more. */
+static __always_inline __u32 in_flight_of(__u64 streams)
+{
+	return streams & STREAMS_PART;
+}
+
+static __always_inline __u32 unread_of(__u64 streams)
+{
+	return streams / STREAM_UNREAD & STREAMS_PART;
+}
+
+static __always_inline __u32 reads_of(__u64 streams)
+{
+	return streams / STREAMS_READ;
+}
+
+/*
+ * All that are unread were read; returns what there was before, and 0 where none was. Where others came between each time they stay unread until the next read, or
+ * until they end.
+ */
+static __noinline __u64 streams_taken_up(struct connection *c)
+{
+	_Pragma("unroll") for (__u32 i = 0; i < STREAM_TRIES; i++)
+	{
+		__u64 were = streams_of(c), came = unread_of(were);
+
+		if (!came)
+			return 0;
+		if (__sync_val_compare_and_swap(&c->streams, were, were - came * STREAM_UNREAD + came * STREAM_IN_FLIGHT + STREAMS_READ) == were)
+			return were;
+	}
+	return 0;
+}
+
+/*
+ * Takes one off, of those that came when the unread ones had been read `reads` times: it was read if any were since then. Returns which part it was in, or 0 where
+ * none is left: whoever took all of them took this one, too. One that cannot be taken off would stay in flight, so its connection is given up.
+ */
+static __noinline __u64 stream_taken(struct connection *c, __u32 reads)
+{
+	_Pragma("unroll") for (__u32 i = 0; i < STREAM_TRIES; i++)
+	{
+		__u64 were = streams_of(c), one = STREAM_IN_FLIGHT;
+
+		if (!in_flight_of(were) && !unread_of(were))
+			return 0;
+		if (unread_of(were) && (!in_flight_of(were) || reads_of(were) == reads))
+			one = STREAM_UNREAD;
+		if (__sync_val_compare_and_swap(&c->streams, were, were - one) == were)
+			return one;
+	}
+	COUNT_LOSS(streams_untracked);
+	c->directions.framed = FRAMES_NONE;
+	return 0;
+}
+
+/* What one client does at once may be more than the record has room for. */
+static __always_inline void aborted_into(struct listener_record *rec, __u32 n)
+{
+	__u32 aborted = rec->aborted + n;
+
+	rec->aborted = aborted < 0xffff ? aborted : 0xffff;
+}
+
+/*
+ * The answers to those that are left will not be known: the connection is closed, or not followed any more. Of the latter none is known to have ended without an
+ * answer, and `connections_unfollowed` tells of it.
+ */
 static __noinline void streams_dropped(struct hook *h, struct connection *c)
 {
-	__s32 open = __sync_lock_test_and_set(&c->streams, 0), unread = __sync_lock_test_and_set(&c->unread_streams, 0);
+	__u64 were = __sync_lock_test_and_set(&c->streams, 0);
+	__s32 in_flight = in_flight_of(were), unread = unread_of(were);
+	__u32 aborted = c->phase == PHASE_CLOSED ? in_flight : 0;
 
-	/* Below zero for a moment, see stream_taken(). */
-	open = open > 0 ? open : 0;
-	unread = unread > 0 ? unread : 0;
-	if (!(open | unread))
+	if (!(in_flight | unread))
 		return;
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
@@ -47,29 +128,41 @@ static __noinline void streams_dropped(struct hook *h, struct connection *c)
 
 		if (!level || !rec)
 			return;
-		state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, -open, -unread, 0) + open, 0);
-		rec->aborted += open;
+		state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, -in_flight, -unread, 0) + in_flight, 0);
+		aborted_into(rec, aborted);
 	} else {
 		struct edge_level *level = edge_level_of(c->slot);
 		struct edge_record *rec = edge_now(h, c->slot);
 
 		if (!level || !rec)
 			return;
-		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -open);
-		rec->aborted += open;
+		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -in_flight);
+		rec->aborted += aborted;
 	}
 }
 
-/* A request came, or a call went out. */
+/* A request came, or a call went out. Where there are too many it is not counted, and its connection given up. */
 static __noinline void stream_began(struct hook *h, struct connection *c)
 {
+	__u64 open = streams_of(c);
+
+	if (in_flight_of(open) + unread_of(open) >= STREAMS_MOST) {
+		c->directions.framed = FRAMES_NONE;
+		return;
+	}
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
 		struct listener_record *rec = listener_now(h, c->slot);
+		struct turns turns;
 
 		if (!level || !rec)
 			return;
-		__sync_fetch_and_add(&c->unread_streams, 1);
+		turns = turns_of(level->turns);
+		if (turns.in_flight + turns.unread >= STREAMS_OF_LISTENER_MOST) {
+			c->directions.framed = FRAMES_NONE;
+			return;
+		}
+		__sync_fetch_and_add(&c->streams, STREAM_UNREAD);
 		step_turns(h, rec, level, 0, 1, 0);
 	} else {
 		struct edge_level *level = edge_level_of(c->slot);
@@ -78,14 +171,11 @@ static __noinline void stream_began(struct hook *h, struct connection *c)
 
 		if (!level || !rec)
 			return;
-		__sync_fetch_and_add(&c->streams, 1);
+		__sync_fetch_and_add(&c->streams, STREAM_IN_FLIGHT);
 		rec->started++;
 		now = step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, 1);
 		max_into(rec->in_flight_max, now);
 	}
-	/* Whoever closed it looked before that. */
-	if (c->phase != PHASE_STREAMS)
-		streams_dropped(h, c);
 }
 
 /*
@@ -96,41 +186,39 @@ static __noinline void streams_read(struct hook *h, struct connection *c)
 {
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
-	__s32 came, now;
+	__s32 came;
+	__u64 were;
 	__u32 place;
 
 	if (!level || !rec)
 		return;
 	place = worker_place(c->slot, level);
 	read_by(c, worker_at(place), place, h->mono_ns);
-	came = __sync_lock_test_and_set(&c->unread_streams, 0);
-	if (came <= 0)
+	were = streams_taken_up(c);
+	came = unread_of(were);
+	if (!came)
 		return;
-	now = __sync_fetch_and_add(&c->streams, came) + came;
-	if (now > 0)
-		max_into(rec->shared_max, (__u32)now);
+	max_into(rec->shared_max, in_flight_of(were) + came);
 	rec->received += came;
 	state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, came, -came, 0) - came, 0);
-	if (c->phase != PHASE_STREAMS)
-		streams_dropped(h, c);
 }
 
 /*
- * One is over, `took` ns after it began. A request that no hook has seen anybody read is over as well: its client took it back before, or whoever read it did
- * so by other ways than a system call.
+ * One is over, `took` ns after it began; `reads` as of stream_taken(). A request that no hook has seen anybody read is over as well: its client took it back before, or
+ * whoever read it did so by other ways than a system call.
  */
-static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 how, __u64 took)
+static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 how, __u64 took, __u32 reads)
 {
+	__u64 one = stream_taken(c, reads);
+
+	if (!one)
+		return;
 	if (c->role == ROLE_ACCEPTED) {
-		bool read = stream_taken(&c->streams), answered = how == ENDED_ANSWERED;
-		struct listener_level *level;
-		struct listener_record *rec;
+		bool read = one == STREAM_IN_FLIGHT, answered = how == ENDED_ANSWERED;
+		struct listener_level *level = listener_level_of(c->slot);
+		struct listener_record *rec = listener_now(h, c->slot);
 		__s32 left;
 
-		if (!read && !stream_taken(&c->unread_streams))
-			return;
-		level = listener_level_of(c->slot);
-		rec = listener_now(h, c->slot);
 		if (!level || !rec)
 			return;
 		left = step_turns(h, rec, level, -(__s64)read, (__s64)read - 1, 0);
@@ -145,13 +233,13 @@ static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 
 			/* Where it was meanwhile is not known. */
 			rec->very_long_inside += (passed & BOUND_VERY_LONG) / BOUND_VERY_LONG;
 		} else {
-			rec->aborted += read;
+			aborted_into(rec, read);
 		}
 	} else {
 		struct edge_level *level = edge_level_of(c->slot);
 		struct edge_record *rec = edge_now(h, c->slot);
 
-		if (!level || !rec || !stream_taken(&c->streams))
+		if (!level || !rec)
 			return;
 		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -1);
 		if (how == ENDED_ANSWERED) {
@@ -162,24 +250,35 @@ static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 
 	}
 }
 
+/* What was taken for a call is none, and has no end. */
+static __noinline void call_was_none(struct hook *h, struct connection *c)
+{
+	struct edge_level *level = edge_level_of(c->slot);
+	struct edge_record *rec = edge_now(h, c->slot);
+
+	if (level && rec)
+		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -1);
+}
+
 /* The connection begins as HTTP/2 does: returns whether its streams count from now on. Not where a turn of it was answered before that. */
 static __always_inline bool streams_begin(struct hook *h, struct connection *c)
 {
 	__u32 before = __sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_STREAMS);
 
-	if (before != PHASE_ACTIVE || c->role != ROLE_CONNECTED)
-		return before == PHASE_IDLE;
 	/* What was written waited to be sent (TCP_CORK, a full queue), so its hook was first and took it for a call. */
-	if (__sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_STREAMS) != PHASE_ACTIVE)
-		return false;
-	__sync_fetch_and_add(&c->streams, 1);
-	stream_ended(h, c, ENDED_ABORTED, 0);
-	return true;
+	if (before == PHASE_ACTIVE && c->role == ROLE_CONNECTED) {
+		before = __sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_STREAMS);
+		if (before == PHASE_ACTIVE)
+			call_was_none(h, c);
+		return before == PHASE_ACTIVE || before == PHASE_STREAMS;
+	}
+	/* Its first segment may pass on two CPUs at once. */
+	return before == PHASE_IDLE || before == PHASE_STREAMS;
 }
 
 /*
- * The header of a frame was missed, and with it the way to those behind it: from now on nothing is known of it but pieces. Who closes it meanwhile finds it multiplexed, and
- * takes off what is added here last.
+ * The header of a frame was missed, and with it the way to those behind it, or one more is more than is counted: from now on nothing is known of the connection but pieces.
+ * Who closes it meanwhile finds it multiplexed, and takes off what is added here last.
  */
 static __noinline void streams_lost(struct hook *h, struct connection *c)
 {
@@ -189,5 +288,17 @@ static __noinline void streams_lost(struct hook *h, struct connection *c)
 	streams_dropped(h, c);
 	tell(h, c, TOLD_CONNECTIONS, 1);
 	COUNT_LOSS(connections_unfollowed);
+}
+
+/*
+ * For whoever had streams begin or end, when that is done: the connection may have been closed meanwhile, or given up (here, or at a packet of the other
+ * direction), by somebody who looked before.
+ */
+static __always_inline void streams_settled(struct hook *h, struct connection *c)
+{
+	if (c->directions.framed == FRAMES_NONE)
+		streams_lost(h, c);
+	if (c->phase != PHASE_STREAMS)
+		streams_dropped(h, c);
 }
 #endif

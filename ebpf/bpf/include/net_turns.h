@@ -62,11 +62,13 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 		return;
 	c->established_ns = h->mono_ns;
 	c->seen_seq = tp->write_seq;
+	directions_from(&c->directions, tp, true);
+	/* Its packets are looked at from when it has its number on. */
+	barrier();
 	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
 	met(c, false);
 	if (elapsed_ns(c->started_ns, h->mono_ns) >= SLOW_TURN_NS)
 		slow_outward(h, c, c->started_ns, SLOW_CONNECT, ENDED_ANSWERED);
-	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }
 
@@ -89,9 +91,11 @@ static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 		return;
 	c->established_ns = h->mono_ns;
 	c->started_ns = attempt_succeeded(h, sk, slot);
+	directions_from(&c->directions, tp, true);
+	/* As of one that was dialled. */
+	barrier();
 	c->cookie = pair_of(tp->rcv_nxt, tp->write_seq);
 	met(c, true);
-	directions_from(&c->directions, tp, true);
 	accepted_opened(h, slot, true);
 }
 
@@ -121,8 +125,9 @@ static __always_inline struct connection *accepted_before(struct hook *h, const 
 	c = new_connection(sk);
 	if (c && take_role(c, ROLE_ACCEPTED, slot)) {
 		c->used = 1;
-		met_before(c, tp, true);
 		directions_from(&c->directions, tp, false);
+		barrier();
+		met_before(c, tp, true);
 		accepted_opened(h, slot, false);
 	}
 	return c;
@@ -177,8 +182,9 @@ static __noinline struct connection *connection_before(struct hook *h, struct so
 	slot = edge_slot_of(&key);
 	if (take_role(c, ROLE_CONNECTED, slot)) {
 		c->established_ns = h->mono_ns;
-		met_before(c, tp, false);
 		directions_from(&c->directions, tp, false);
+		barrier();
+		met_before(c, tp, false);
 		connected_opened(h, slot, false);
 	}
 	return c;

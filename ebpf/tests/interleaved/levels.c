@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The socket hooks as they are, compiled for this machine, with what other CPUs do put between their atomic steps: each hook of one connection is
- * run to its end with any two others in any two places. When the connection is closed at last no level may be left standing, and no more
- * answers may have been counted as late than there were, whatever came between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
+ * run to its end with any two others in any two places. While its streams are followed the levels must be what stands in their word; when the connection is closed at last no
+ * level may be left standing, and no more answers may have been counted as late than there were, whatever came between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
  *
  * On a real machine such a place is some nanoseconds wide, and three CPUs have to meet in it.
  */
@@ -180,8 +180,13 @@ static void is_destroyed(void)
 	destroyed(sk);
 }
 
-/* What the headers of frames tell, where they are followed: those of two packets pass at once, one each way. `streams_open`: those that have not ended. */
-static int streams_open;
+/*
+ * What the headers of frames tell, where they are followed: those of two packets pass at once, one each way. `streams_open`: those that have begun and not ended, each by how
+ * often requests had been read when it came.
+ */
+#define STREAMS_OPEN 8
+static __u32 streams_open[STREAMS_OPEN];
+static int streams_opened;
 
 static bool passes(void)
 {
@@ -190,36 +195,48 @@ static bool passes(void)
 
 static void asks_on_a_stream(void)
 {
+	__u32 reads = reads_of(streams_of(&connection));
 	struct hook h;
 
 	if (!passes())
 		return;
 	hook_enter(&h);
-	streams_open++;
 	stream_began(&h, &connection);
+	if (streams_opened == STREAMS_OPEN) {
+		fprintf(stderr, "more than %d streams\n", STREAMS_OPEN);
+		exit(2);
+	}
+	streams_open[streams_opened++] = reads;
+	streams_settled(&h, &connection);
 	hook_exit(&h);
 }
 
-static void a_stream_ends(__u32 how)
+static void a_stream_ends(__u32 how, int at)
 {
+	__u32 reads;
 	struct hook h;
 
-	if (!passes() || !streams_open)
+	if (!passes() || !streams_opened)
 		return;
+	reads = streams_open[at];
+	streams_opened--;
+	memmove(&streams_open[at], &streams_open[at + 1], (streams_opened - at) * sizeof(streams_open[0]));
 	hook_enter(&h);
-	streams_open--;
-	stream_ended(&h, &connection, how, 1000);
+	stream_ended(&h, &connection, how, 1000, reads);
+	streams_settled(&h, &connection);
 	hook_exit(&h);
 }
 
+/* The first, which was read if any was. */
 static void is_answered_on_a_stream(void)
 {
-	a_stream_ends(ENDED_ANSWERED);
+	a_stream_ends(ENDED_ANSWERED, 0);
 }
 
+/* The last, which may be unread, and may be read meanwhile. */
 static void has_a_stream_reset(void)
 {
-	a_stream_ends(ENDED_ABORTED);
+	a_stream_ends(ENDED_ABORTED, streams_opened ? streams_opened - 1 : 0);
 }
 
 static void loses_a_header(void)
@@ -229,7 +246,8 @@ static void loses_a_header(void)
 	if (!passes())
 		return;
 	hook_enter(&h);
-	streams_lost(&h, &connection);
+	connection.directions.framed = FRAMES_NONE;
+	streams_settled(&h, &connection);
 	hook_exit(&h);
 }
 
@@ -288,12 +306,18 @@ static void is_multiplexed_already(void)
 	comes();
 }
 
-/* One of two was read. */
-static void is_followed(void)
+/* One came, and none was read. */
+static void is_followed_and_unread(void)
 {
 	connection.phase = PHASE_STREAMS;
 	connection.directions.framed = FRAMES_FOLLOWED;
 	asks_on_a_stream();
+}
+
+/* One of two was read. */
+static void is_followed(void)
+{
+	is_followed_and_unread();
 	is_read();
 	asks_on_a_stream();
 }
@@ -306,7 +330,10 @@ static const struct event BEFORE[] = {
 	{ "answered", is_answered },
 	{ "multiplexed", is_multiplexed_already },
 	{ "followed", is_followed },
+	{ "followed, and unread", is_followed_and_unread },
 };
+/* The last two have streams. */
+#define BEFORE_OF_STREAMS (BEFORE_OF_ALL - 2)
 #define BEFORE_OF_ALL (sizeof(BEFORE) / sizeof(BEFORE[0]))
 
 #define SLOT 1
@@ -319,7 +346,7 @@ static void begins(const struct event *as, bool to_be_known)
 	values_used = 0;
 	memset(&tcp, 0, sizeof(tcp));
 	memset(&connection, 0, sizeof(connection));
-	streams_open = 0;
+	streams_opened = 0;
 	running_task.cgroups = &groups;
 	groups.dfl_cgrp = &group;
 	group.kn = &node;
@@ -391,6 +418,21 @@ static bool too_many_late(void)
 	return late > answered || very_late > late || very_long > answered;
 }
 
+/* Whether the levels have what stands in the word of a connection that is followed, and that has what is open. */
+static bool levels_are_of_streams(void)
+{
+	struct turns turns = turns_of(listener_level_of(SLOT)->turns);
+	__u64 streams = streams_of(&connection);
+	__s32 in_flight = in_flight_of(streams), unread = unread_of(streams);
+
+	if (connection.phase != PHASE_STREAMS)
+		return true;
+	if (turns.in_flight == in_flight && turns.unread == unread && in_flight + unread == streams_opened)
+		return true;
+	printf("in flight %d of %d, unread %d of %d, open %d: ", turns.in_flight, in_flight, turns.unread, unread, streams_opened);
+	return false;
+}
+
 /* What is left standing when all is closed; how many steps the hook had. */
 static bool stands(const struct event *as, bool to_be_known, const struct event *runs, int *steps)
 {
@@ -404,6 +446,12 @@ static bool stands(const struct event *as, bool to_be_known, const struct event 
 	runs->happens();
 	now.armed = false;
 	*steps = now.steps;
+	if (!levels_are_of_streams()) {
+		printf("%s, %s; at step %d it %s, at step %d it %s: levels are not what streams are\n", as->name, runs->name, now.others[0].at,
+		       now.others[0].event ? now.others[0].event->name : "-", now.others[1].at,
+		       now.others[1].event ? now.others[1].event->name : "-");
+		return true;
+	}
 	is_shut_down();
 	is_reset();
 	is_destroyed();
@@ -443,7 +491,7 @@ int main(void)
 	for (unsigned b = 0; b < 2 * BEFORE_OF_ALL; b++) {
 		const struct event *as = &BEFORE[b / 2];
 		bool to_be_known = b % 2;
-		unsigned events = as->happens == is_followed ? EVENTS_OF_STREAMS : EVENTS_OF_TURNS;
+		unsigned events = b / 2 >= BEFORE_OF_STREAMS ? EVENTS_OF_STREAMS : EVENTS_OF_TURNS;
 
 		for (unsigned r = 0; r < events; r++) {
 			const struct event *runs = &EVENTS[r];
