@@ -142,8 +142,7 @@ fn chain(out: &mut String, i: &Incident) {
         }
         facts.push(format!("accept queue {}", against(hop.accept_queue_max, hop.accept_queue_limit)));
         if let Some(calls) = hop.pool_in_flight_max {
-            let pool = hop.pool_open.filter(|open| !carries_several(calls, *open));
-            facts.push(format!("calls in flight {}", against(calls, pool)));
+            facts.push(format!("calls in flight {}", against(calls, pool(hop))));
         }
         if hop.order_to_root == Some(Order::Unknown) {
             facts.push("order to the root unknown".to_owned());
@@ -164,6 +163,12 @@ fn chain(out: &mut String, i: &Incident) {
         }
     }
     out.push('\n');
+}
+
+/// The connections by which its calls are limited: none where each carries several.
+fn pool(hop: &Hop) -> Option<u32> {
+    let calls = hop.pool_in_flight_max.unwrap_or(0);
+    hop.pool_open.filter(|open| !carries_several(calls, *open))
 }
 
 /// A number and its limit, as far as that is known.
@@ -261,7 +266,7 @@ fn axis(out: &mut String, i: &Incident, t: &Timeline) {
             row(out, "workers", &tier.workers_busy, hop.workers_limit, step, false);
         }
         if tier.calls_in_flight.iter().flatten().any(|v| *v > 0.0) {
-            row(out, "calls", &tier.calls_in_flight, hop.pool_open, step, false);
+            row(out, "calls", &tier.calls_in_flight, pool(hop), step, false);
         }
         if tier.drops.iter().flatten().any(|v| *v > 0.0) {
             row(out, "drops", &tier.drops, None, step, false);

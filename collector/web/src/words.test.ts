@@ -1,7 +1,7 @@
 import { equal } from "node:assert/strict";
 import { test } from "node:test";
 import table from "../../model/src/places.txt";
-import { placeOf, wholePlaceOf } from "./words";
+import { placeOf, poolOf, wholePlaceOf } from "./words";
 
 test("places are written as the collector writes them", () => {
   const rows = table.trimEnd().split("\n").slice(1).map((line) => line.split(","));
@@ -10,4 +10,13 @@ test("places are written as the collector writes them", () => {
     equal(wholePlaceOf({ host, workload }), whole);
     equal(placeOf({ host, workload }), short);
   }
+});
+
+test("connections that carry several calls each are no limit of them", () => {
+  const of = (calls: number | null, open: number | null) => poolOf({ pool_in_flight_max: calls, pool_open: open });
+  equal(of(4, 4), 4);
+  equal(of(101, 100), 100, "maxima of two moments");
+  equal(of(40, 4), null);
+  equal(of(40, null), null);
+  equal(of(null, 4), 4);
 });

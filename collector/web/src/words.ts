@@ -104,6 +104,10 @@ export function veryLongKinds(of: VeryLong): string {
 
 export const observed = (hop: Hop): boolean => hop.observed !== false;
 
+/** The connections that its calls are told against: none where each carries several (`carries_several` of model/src/window.rs), as their number limits nobody. */
+export const poolOf = ({ pool_in_flight_max: calls, pool_open: open }: Pick<Hop, "pool_in_flight_max" | "pool_open">): number | null =>
+  open !== null && open > 0 && 0.95 * (calls ?? 0) > open ? null : open;
+
 /** What a tier did on its curve of load against throughput, as `tailwater explain` tells it. */
 export function congested(c: Congestion): { point: string; about: string } {
   const now = `load ${number(Math.round(c.load_max))}, ${number(Math.round(c.throughput))} answers in 50 ms`;

@@ -11,7 +11,7 @@ import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
-import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy, veryLong, veryLongKinds } from "../words";
+import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, poolOf, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy, veryLong, veryLongKinds } from "../words";
 import { InItsCode } from "./code";
 import { Prevention } from "./prevention";
 import { SlowestRequests } from "./slowest";
@@ -95,7 +95,8 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
         {turns(hop) && <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
           hint={hop.workers_limit === null ? "no limit is known: not configured, not learned, or event-driven" : "most threads with a request at once, of those there are"} />}
         {hop.pool_in_flight_max !== null && (
-          <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={hop.pool_open} tone="calls" hint="most at once, of the connections that were open" />
+          <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={poolOf(hop)} tone="calls"
+            hint={poolOf(hop) === null ? "most at once" : "most at once, of the connections that were open"} />
         )}
         {!hop.requests_unknown && <div class="queued"><span>{hop.connections_only ? "Pieces of data unanswered at most" : "Queued at most"}</span><b>{count(hop.queued_max)}</b></div>}
         {hop.life && msOf(i.end_unix_ns) - msOf(i.start_unix_ns) >= LONG_MS && (
