@@ -33,7 +33,7 @@ static __always_inline bool has_streams(const struct connection *c)
 #define STREAM_IN_FLIGHT 1ULL
 
 /* How often a step is tried, where another CPU was in between each time. */
-#define STREAM_TRIES 8
+#define STREAM_TRIES 4
 
 /*
  * A client may open as many as it likes, whatever its server says, and wait for none: a connection with more than this open is not followed any more, nor is one that
