@@ -477,10 +477,10 @@ fn privileged_headers_of_frames_are_found_however_they_are_parted() {
 fn throw_away(on: bool) {
     let rules = if on {
         format!(
-            "table inet lossy {{ chain c {{ type filter hook input priority 0; tcp dport {PORT} drop; }} }}"
+            "table inet lossy {{\n chain c {{\n type filter hook input priority 0\n tcp dport {PORT} drop\n }}\n}}\n"
         )
     } else {
-        "delete table inet lossy".to_owned()
+        "delete table inet lossy\n".to_owned()
     };
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     nft.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();

@@ -111,23 +111,29 @@ static __always_inline void aborted_into(struct listener_record *rec, __u32 n)
 }
 
 /*
+ * Functions return a number, as what is left in the register of one that returns nothing may be a pointer to the stack, which no verifier lets out. The compiler
+ * makes one whose number nobody asks for return nothing again, unless somebody it does not see may call it.
+ */
+#define RETURNS __attribute__((used))
+
+/*
  * The answers to those that are left will not be known: the connection is closed, or not followed any more. Of the latter none is known to have ended without an
  * answer, and `connections_unfollowed` tells of it.
  */
-static __noinline void streams_dropped(struct hook *h, struct connection *c)
+static __noinline RETURNS int streams_dropped(struct hook *h, struct connection *c)
 {
 	__u64 were = __sync_lock_test_and_set(&c->streams, 0);
 	__s32 in_flight = in_flight_of(were), unread = unread_of(were);
 	__u32 aborted = c->phase == PHASE_CLOSED ? in_flight : 0;
 
 	if (!(in_flight | unread))
-		return;
+		return 0;
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
 		struct listener_record *rec = listener_now(h, c->slot);
 
 		if (!level || !rec)
-			return;
+			return 0;
 		state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, -in_flight, -unread, 0) + in_flight, 0);
 		aborted_into(rec, aborted);
 	} else {
@@ -135,20 +141,21 @@ static __noinline void streams_dropped(struct hook *h, struct connection *c)
 		struct edge_record *rec = edge_now(h, c->slot);
 
 		if (!level || !rec)
-			return;
+			return 0;
 		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -in_flight);
 		rec->aborted += aborted;
 	}
+	return 0;
 }
 
 /* A request came, or a call went out. Where there are too many it is not counted, and its connection given up. */
-static __noinline void stream_began(struct hook *h, struct connection *c)
+static __noinline RETURNS int stream_began(struct hook *h, struct connection *c)
 {
 	__u64 open = streams_of(c);
 
 	if (in_flight_of(open) + unread_of(open) >= STREAMS_MOST) {
 		c->directions.framed = FRAMES_NONE;
-		return;
+		return 0;
 	}
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
@@ -156,11 +163,11 @@ static __noinline void stream_began(struct hook *h, struct connection *c)
 		struct turns turns;
 
 		if (!level || !rec)
-			return;
+			return 0;
 		turns = turns_of(level->turns);
 		if (turns.in_flight + turns.unread >= STREAMS_OF_LISTENER_MOST) {
 			c->directions.framed = FRAMES_NONE;
-			return;
+			return 0;
 		}
 		__sync_fetch_and_add(&c->streams, STREAM_UNREAD);
 		step_turns(h, rec, level, 0, 1, 0);
@@ -170,19 +177,20 @@ static __noinline void stream_began(struct hook *h, struct connection *c)
 		__u32 now;
 
 		if (!level || !rec)
-			return;
+			return 0;
 		__sync_fetch_and_add(&c->streams, STREAM_IN_FLIGHT);
 		rec->started++;
 		now = step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, 1);
 		max_into(rec->in_flight_max, now);
 	}
+	return 0;
 }
 
 /*
  * The running thread read from it, and has what came until now. Who works at it is not known, but that one thread was given several: `shared_max` says so, as
  * of an event loop.
  */
-static __noinline void streams_read(struct hook *h, struct connection *c)
+static __noinline RETURNS int streams_read(struct hook *h, struct connection *c)
 {
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
@@ -191,28 +199,29 @@ static __noinline void streams_read(struct hook *h, struct connection *c)
 	__u32 place;
 
 	if (!level || !rec)
-		return;
+		return 0;
 	place = worker_place(c->slot, level);
 	read_by(c, worker_at(place), place, h->mono_ns);
 	were = streams_taken_up(c);
 	came = unread_of(were);
 	if (!came)
-		return;
+		return 0;
 	max_into(rec->shared_max, in_flight_of(were) + came);
 	rec->received += came;
 	state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, came, -came, 0) - came, 0);
+	return 0;
 }
 
 /*
  * One is over, `took` ns after it began; `reads` as of stream_taken(). A request that no hook has seen anybody read is over as well: its client took it back before, or
  * whoever read it did so by other ways than a system call.
  */
-static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 how, __u64 took, __u32 reads)
+static __noinline RETURNS int stream_ended(struct hook *h, struct connection *c, __u32 how, __u64 took, __u32 reads)
 {
 	__u64 one = stream_taken(c, reads);
 
 	if (!one)
-		return;
+		return 0;
 	if (c->role == ROLE_ACCEPTED) {
 		bool read = one == STREAM_IN_FLIGHT, answered = how == ENDED_ANSWERED;
 		struct listener_level *level = listener_level_of(c->slot);
@@ -220,7 +229,7 @@ static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 
 		__s32 left;
 
 		if (!level || !rec)
-			return;
+			return 0;
 		left = step_turns(h, rec, level, -(__s64)read, (__s64)read - 1, 0);
 		state_left(c->slot, level, h->mono_ns, left + read, answered);
 		if (answered) {
@@ -240,7 +249,7 @@ static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 
 		struct edge_record *rec = edge_now(h, c->slot);
 
 		if (!level || !rec)
-			return;
+			return 0;
 		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -1);
 		if (how == ENDED_ANSWERED) {
 			ANSWERED_INTO(rec, took);
@@ -248,16 +257,18 @@ static __noinline void stream_ended(struct hook *h, struct connection *c, __u32 
 			rec->aborted++;
 		}
 	}
+	return 0;
 }
 
 /* What was taken for a call is none, and has no end. */
-static __noinline void call_was_none(struct hook *h, struct connection *c)
+static __noinline RETURNS int call_was_none(struct hook *h, struct connection *c)
 {
 	struct edge_level *level = edge_level_of(c->slot);
 	struct edge_record *rec = edge_now(h, c->slot);
 
 	if (level && rec)
 		step_level(&rec->edges[EDGE_IN_FLIGHT], &level->levels[EDGE_IN_FLIGHT], h, -1);
+	return 0;
 }
 
 /* The connection begins as HTTP/2 does: returns whether its streams count from now on. Not where a turn of it was answered before that. */
@@ -280,14 +291,15 @@ static __always_inline bool streams_begin(struct hook *h, struct connection *c)
  * The header of a frame was missed, and with it the way to those behind it, or one more is more than is counted: from now on nothing is known of the connection but pieces.
  * Who closes it meanwhile finds it multiplexed, and takes off what is added here last.
  */
-static __noinline void streams_lost(struct hook *h, struct connection *c)
+static __noinline RETURNS int streams_lost(struct hook *h, struct connection *c)
 {
 	c->directions.framed = FRAMES_NONE;
 	if (__sync_val_compare_and_swap(&c->phase, PHASE_STREAMS, PHASE_MULTIPLEXED) != PHASE_STREAMS)
-		return;
+		return 0;
 	streams_dropped(h, c);
 	tell(h, c, TOLD_CONNECTIONS, 1);
 	COUNT_LOSS(connections_unfollowed);
+	return 0;
 }
 
 /*
