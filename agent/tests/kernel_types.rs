@@ -12,10 +12,11 @@ use tailwater_agent::attach::support::{Attempt, Cap, HostFacts, plan, wanted_fun
 use tailwater_agent::name::cgroup::Layout;
 use tailwater_ebpf::objects;
 
-const OBJECTS: [(&str, &[u8]); 4] = [
+const OBJECTS: [(&str, &[u8]); 5] = [
     ("block", objects::BLOCK),
     ("memory", objects::MEMORY),
     ("net", objects::NET),
+    ("net_streams", objects::NET_STREAMS),
     ("sched", objects::SCHED),
 ];
 /// The kernel that lacks what all programs need (timers, atomics that fetch): it is polled.

@@ -8,6 +8,11 @@
  * preempted holds a level of its own (nest.h). Owners come from the socket or from the task inside its own system call, never from
  * the task that a softirq happened to interrupt.
  */
+/* Whether streams of HTTP/2 are counted by the headers of their frames: in net_streams.bpf.c, which is this file with that. */
+#ifndef STREAMS_ARE_COUNTED
+#define STREAMS_ARE_COUNTED 0
+#endif
+
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
@@ -25,7 +30,9 @@
 #include "net_turns.h"
 #include "net_unix.h"
 #include "net_lookups.h"
+#if STREAMS_ARE_COUNTED
 #include "net_frames.h"
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -589,6 +596,7 @@ int net_unix_walk(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
+#if STREAMS_ARE_COUNTED
 /*
  * Packets of TCP as they come, and as they go: attached to the root of cgroups where the configuration wants the streams of HTTP/2 counted, and never else. They
  * run for every packet of the machine, of which most end at the first look at their socket; all of them pass.
@@ -606,3 +614,4 @@ int net_frames_out(struct __sk_buff *skb)
 	(void)PRICED(packet_passes(skb, false));
 	return 1;
 }
+#endif

@@ -290,7 +290,8 @@ def experiment_streams(program, requests):
     It is one of its own, as that of stacks. As turns these would be two requests."""
     if not requests["covered"] or requests.get("sampled"):
         return lambda _, found: found.refused.update(streams="requests are not seen by hooks")
-    others = "cpu,run_queue,throttling,block_io,memory"
+    # Something that is told in each window stays, or an agent that sees no request yet says nothing.
+    others = "run_queue,throttling,block_io,memory"
     packets = with_capabilities(CAPABILITIES + ",+net_admin")
     teller = Agent(program, "--frame-headers", "--disabled-signals", others, command=packets)
     walked = max(((count, name) for name, count in verified().items() if name.startswith("net_")), default=None)

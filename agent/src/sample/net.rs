@@ -266,7 +266,8 @@ impl NetSignals {
         let of_listeners =
             LogShape::within::<ListenerRecord>(LISTENER_LOG_BYTES, cpus, NEST, config.listeners_max + 1);
         let of_edges = LogShape::within::<EdgeRecord>(EDGE_LOG_BYTES, cpus, NEST, config.edges_max + 1);
-        let mut plan = ObjectPlan::new("net", objects::NET)
+        let object = if packets.is_some() { objects::NET_STREAMS } else { objects::NET };
+        let mut plan = ObjectPlan::new("net", object)
             .log(&listeners::LOG, of_listeners)
             .log(&edges::LOG, of_edges)
             .nested()
@@ -278,10 +279,7 @@ impl NetSignals {
             .global("cfg_timer", u32::from(looking == Looking::Timer));
         if packets.is_some() {
             // Programs at the packets of cgroups may be preempted, whatever the kernel.
-            plan = plan
-                .global("cfg_frame_headers", 1)
-                .global("cfg_preempted", 1)
-                .max_entries("open_streams", OPEN_STREAMS);
+            plan = plan.global("cfg_preempted", 1).max_entries("open_streams", OPEN_STREAMS);
         }
         for map in [
             "listener_levels",

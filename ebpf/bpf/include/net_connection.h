@@ -78,7 +78,9 @@ struct connection {
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
+#if STREAMS_ARE_COUNTED
 	__u64 streams; /* PHASE_STREAMS: requests and calls that have no answer (net_streams.h) */
+#endif
 	struct directions directions;
 };
 
@@ -607,7 +609,7 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		turn_ended(h, c, ENDED_ABORTED);
 	else if (before == PHASE_MULTIPLEXED)
 		multiplexed_ended(h, c);
-	else if (cfg_frame_headers && before == PHASE_STREAMS)
+	else if (STREAMS_ARE_COUNTED && before == PHASE_STREAMS)
 		streams_dropped(h, c);
 	meeting_noted(c->cookie, c->slot, c->role == ROLE_ACCEPTED, true);
 	if (c->role == ROLE_ACCEPTED) {

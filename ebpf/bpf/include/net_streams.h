@@ -11,15 +11,11 @@
 #ifndef TAILWATER_NET_STREAMS_H
 #define TAILWATER_NET_STREAMS_H
 
-/* Whether they are counted at all. Known when a program is verified: where they are not, what follows of it is not looked at. */
-#ifndef STREAMS_ARE_COUNTED
-#define STREAMS_ARE_COUNTED 0
-#endif
-const volatile __u32 cfg_frame_headers = STREAMS_ARE_COUNTED;
+#if STREAMS_ARE_COUNTED
 
 static __always_inline bool has_streams(const struct connection *c)
 {
-	return cfg_frame_headers && c->phase == PHASE_STREAMS;
+	return c->phase == PHASE_STREAMS;
 }
 
 /*
@@ -313,4 +309,24 @@ static __always_inline void streams_settled(struct hook *h, struct connection *c
 	if (c->phase != PHASE_STREAMS)
 		streams_dropped(h, c);
 }
+
+#else
+
+/* No connection has any, and nothing of the rest is in the object. */
+static __always_inline bool has_streams(const struct connection *c)
+{
+	return false;
+}
+
+static __always_inline int streams_read(struct hook *h, struct connection *c)
+{
+	return 0;
+}
+
+static __always_inline int streams_dropped(struct hook *h, struct connection *c)
+{
+	return 0;
+}
+
+#endif
 #endif
