@@ -122,6 +122,9 @@ pub struct Finding {
 /// It says nothing of the agent.
 const STOOD_STILL: &str = "hrtimer: interrupt took ";
 
+/// What a kernel may refuse without a fault: nobody has it who does not ask for it, and the agent then goes on without.
+const REFUSABLE: &str = "streams";
+
 /// What came of a guest.
 #[derive(Debug, Clone, Default)]
 pub struct Visit {
@@ -254,8 +257,8 @@ impl Visit {
         if self.findings.is_empty() {
             faults.push(format!("it told of no signal: {}", self.rest.trim()));
         }
-        let bad = self.findings.iter().filter(|(_, finding)| finding.state != "right");
-        faults.extend(bad.map(|(signal, Finding { state, said })| format!("{signal} is {state}: {said}")));
+        let bad = self.not_right().filter(|(signal, finding)| !is_refused(signal, finding));
+        faults.extend(bad.map(|(signal, finding)| told(signal, finding)));
         faults.extend(self.failed.iter().map(|failed| format!("an experiment failed: {failed}")));
         let warns = self.dmesg.iter().filter(|line| !line.contains(STOOD_STILL));
         faults.extend(warns.map(|line| format!("its kernel warns: {line}")));
@@ -275,6 +278,17 @@ impl Visit {
         faults
     }
 
+    /// What its kernel refused, which is no fault, a sentence each.
+    #[must_use]
+    pub fn refused(&self) -> Vec<String> {
+        let refused = self.not_right().filter(|(signal, finding)| is_refused(signal, finding));
+        refused.map(|(signal, finding)| told(signal, finding)).collect()
+    }
+
+    fn not_right(&self) -> impl Iterator<Item = (&String, &Finding)> {
+        self.findings.iter().filter(|(_, finding)| finding.state != "right")
+    }
+
     /// The program that costs the verifier most, and how many instructions it walks.
     #[must_use]
     pub fn largest(&self) -> Option<(&str, u32)> {
@@ -284,6 +298,14 @@ impl Visit {
     fn right(&self) -> usize {
         self.findings.values().filter(|finding| finding.state == "right").count()
     }
+}
+
+fn is_refused(signal: &str, finding: &Finding) -> bool {
+    signal == REFUSABLE && finding.state == "uncovered"
+}
+
+fn told(signal: &str, Finding { state, said }: &Finding) -> String {
+    format!("{signal} is {state}: {said}")
 }
 
 /// Kernels against signals, as Markdown.
@@ -315,7 +337,7 @@ pub fn table(visits: &[Visit]) -> String {
         let largest = visit.largest().map_or("–".to_owned(), |(name, walked)| format!("{walked} ({name})"));
         let _ =
             writeln!(text, " {:.1} s | {} MB | {largest} |", visit.attach_s, visit.memory_bytes / 1_000_000);
-        for fault in visit.faults() {
+        for fault in visit.faults().into_iter().chain(visit.refused()) {
             let _ = writeln!(reasons, "* {}: {fault}", visit.name);
         }
     }
@@ -335,6 +357,7 @@ module crc16.ko is refused
 {"verified": {"net_state": 9000, "on_switch": 100001}}
 {"signal": "cpu", "state": "right", "said": "ns on CPU 10 of 10"}
 {"signal": "calls", "state": "uncovered", "said": "no hook"}
+{"signal": "streams", "state": "uncovered", "said": "refused"}
 dmesg begins
 <4>[    7.0] a warning
 <4>[    7.5] hrtimer: interrupt took 79634509 ns
@@ -359,9 +382,10 @@ exit 0
                 "2 windows were lost"
             ]
         );
-        assert!(table(&[visit]).contains(
-            "|  | 6.1.0-50-cloud-amd64 | 1 of 2 | not covered | right | 7.1 s | 121 MB | 100001 (on_switch) |"
+        assert!(table(&[visit.clone()]).contains(
+            "|  | 6.1.0-50-cloud-amd64 | 1 of 3 | not covered | right | not covered | 7.1 s | 121 MB | 100001 (on_switch) |"
         ));
+        assert_eq!(visit.refused(), ["streams is uncovered: refused"]);
         assert_eq!(read("a line\n").faults(), ["it told of no signal: a line"]);
     }
 }
