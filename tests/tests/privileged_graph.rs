@@ -14,7 +14,7 @@ use tailwater_tests::lab::reaper;
 use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::truth::Recorder;
 
-/// A small one with a service of every runtime that something can be done to, as a machine of two CPUs bears it.
+/// A small one with a service of nearly every runtime that something can be done to (PHP and Tomcat are in others), as a machine of two CPUs bears it.
 const SEED: u64 = 5_526_455;
 const CPUS: usize = 2;
 /// What is done, and to a service of which runtime.
