@@ -93,6 +93,14 @@ impl Probe {
         by_policy.then_some(refused)
     }
 
+    /// The same of the sockets that wait for a server of names, by what this one was refused.
+    pub fn lookups_refused(&self) -> Option<String> {
+        let calls = self.net.coverage().into_iter().find(|c| c.signal == SignalKind::Calls)?;
+        let by_policy = calls.reason.contains("iter/bpf_sk_storage_map: refused before verification")
+            && calls.reason.contains("Operation not permitted");
+        by_policy.then_some(calls.reason)
+    }
+
     fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
         Self::try_attach(attach).unwrap()
     }
