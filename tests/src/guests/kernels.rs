@@ -382,7 +382,7 @@ exit 0
                 "2 windows were lost"
             ]
         );
-        assert!(table(&[visit.clone()]).contains(
+        assert!(table(std::slice::from_ref(&visit)).contains(
             "|  | 6.1.0-50-cloud-amd64 | 1 of 3 | not covered | right | not covered | 7.1 s | 121 MB | 100001 (on_switch) |"
         ));
         assert_eq!(visit.refused(), ["streams is uncovered: refused"]);
