@@ -134,12 +134,6 @@ impl Planned {
         graph.services[self.service].calls.get(self.amount as usize)
     }
 
-    /// Whether it is done where no agent is: then all that can be told is at whose address the cause is.
-    #[must_use]
-    pub fn is_outside(&self, graph: &Graph) -> bool {
-        graph.is_outside(self.service)
-    }
-
     /// Indices of the services that may be named as its root.
     #[must_use]
     pub fn roots(&self, graph: &Graph) -> Vec<usize> {

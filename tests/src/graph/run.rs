@@ -307,7 +307,7 @@ fn injection(graph: &Graph, plan: &Planned, number: usize, [start, end]: [u64; 2
     let of = &graph.services[plan.service];
     let roots = || plan.roots(graph).into_iter().flat_map(|root| graph.workloads(root)).collect();
     // Nobody knows more of it than where it is dialled.
-    let (host, roots) = match plan.is_outside(graph) {
+    let (host, roots) = match graph.is_outside(plan.service) {
         true => (address(of.host).to_string(), vec![String::new()]),
         false => (graph.hosts[of.host].name.clone(), roots()),
     };

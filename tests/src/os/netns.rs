@@ -111,16 +111,18 @@ impl Losing {
     /// # Errors
     /// The rule could not be taken away.
     pub fn end(mut self) -> Result<()> {
+        self.pass()
+    }
+
+    fn pass(&mut self) -> Result<()> {
         self.netns.take().map_or(Ok(()), |netns| netns.nft(&format!("delete table ip {LOSING}\n")))
     }
 }
 
 impl Drop for Losing {
     fn drop(&mut self) {
-        if let Some(netns) = self.netns.take() {
-            // Whoever did not wait for the end has an error to tell already.
-            let _ = netns.nft(&format!("delete table ip {LOSING}\n"));
-        }
+        // Whoever did not wait for the end has an error to tell already.
+        let _ = self.pass();
     }
 }
 

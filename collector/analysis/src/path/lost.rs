@@ -65,6 +65,10 @@ fn of_link(
 ) -> Option<Episode> {
     link.to.as_ref()?;
     let calls = view.calls(link, at);
+    // Before anything else is worked out: on most links nothing is ever sent again.
+    if calls.range(calls.first, calls.end()).all(|(_, s)| sent_again(s) == 0) {
+        return None;
+    }
     // A pool may have no more connections than those that are dialled in vain: the others wait for one of them, unseen.
     let risen = risen(view, link, &calls, node, at, POOL_EXPLAINS)?;
     let (called, first) = (risen.called, risen.called.onset);

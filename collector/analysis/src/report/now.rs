@@ -126,12 +126,9 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
             )
         }
         Resource::Network => {
-            let lost = root.lost.as_ref();
-            let end = lost.map_or_else(
-                || "whom it calls".to_owned(),
-                |lost| name(&lost.host, &lost.workload, &lost.tier),
-            );
-            let hosts = lost.map_or_else(|| host.clone(), |lost| format!("{host} and {}", lost.host));
+            let end = called.other_end(root);
+            let hosts =
+                root.lost.as_ref().map_or_else(|| host.clone(), |lost| format!("{host} and {}", lost.host));
             format!(
                 "look at the way between {at} and {end}: what both hosts dropped (ip -s link, ethtool -S, tc -s qdisc, conntrack -S, nft list ruleset), a link or a bond that failed over, a switch or a firewall between {hosts}; until it is found send {at} elsewhere (another replica of {end}, another path)"
             )

@@ -4,7 +4,9 @@ use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
 use tailwater_model::address::is_path;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::{Also, DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::incident::{
+    Also, DropReason, Hop, Incident, Kind, LostPackets, Resource, Role, Root, State,
+};
 use tailwater_model::place::place;
 use tailwater_model::window::carries_several;
 
@@ -26,6 +28,12 @@ impl Called<'_> {
             None => place(workload, host).to_string(),
         }
     }
+
+    /// The other end of calls whose packets were lost.
+    pub(super) fn other_end(&self, root: &Root) -> String {
+        let name = |lost: &LostPackets| self.name(&lost.host, &lost.workload, &lost.tier);
+        root.lost.as_ref().map_or_else(|| "whom it called".to_owned(), name)
+    }
 }
 
 /// The sentence.
@@ -39,7 +47,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         let which = if of.hit >= of.members { "all".to_owned() } else { format!("{} of", of.hit) };
         at.push_str(&format!(" ({which} {} replicas)", of.members));
     }
-    let mut cause = cause(root, &at, connections_only, &name);
+    let mut cause = cause(root, &at, connections_only, called);
     if let Some(first) = &root.saturated {
         let what = if first.resource == Resource::CpuThrottled { "CPU quota" } else { "CPU" };
         let it = if (&first.host, &first.workload) == (&root.host, &root.workload) {
@@ -79,7 +87,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         format!(
             "; for {:.0} % of what waited {}",
             100.0 * other.share,
-            self::cause(&other.root, &at, false, &name)
+            self::cause(&other.root, &at, false, called)
         )
     };
     let also: String = incident.also.iter().map(also).collect();
@@ -205,7 +213,7 @@ fn unpaired(hop: &Hop) -> String {
     }
 }
 
-fn cause(root: &Root, at: &str, connections_only: bool, name: &dyn Fn(&str, &str, &str) -> String) -> String {
+fn cause(root: &Root, at: &str, connections_only: bool, called: &Called<'_>) -> String {
     let [from, to] = [root.start_unix_ns, root.end_unix_ns].map(|unix_ns| Civil::of(unix_ns).time_ms());
     let when = format!("from {from} to {to}");
     let who = root.culprits.first().map(|c| {
@@ -242,12 +250,8 @@ fn cause(root: &Root, at: &str, connections_only: bool, name: &dyn Fn(&str, &str
             format!("{at} waited for names to be resolved {when}{}", what.unwrap_or_default())
         }
         Resource::Network => {
-            let lost = root.lost.as_ref();
-            let end = lost.map_or_else(
-                || "whom it called".to_owned(),
-                |lost| name(&lost.host, &lost.workload, &lost.tier),
-            );
-            let what = lost.map_or_else(String::new, |lost| format!(": {}", lost.told()));
+            let end = called.other_end(root);
+            let what = root.lost.as_ref().map_or_else(String::new, |lost| format!(": {}", lost.told()));
             format!("{at} waited for packets that were lost between it and {end} {when}{what}")
         }
         Resource::Burst if connections_only => {
